@@ -1,0 +1,43 @@
+/* Inner loops worth a version per instruction set; header only.
+ *
+ * The binary stays portable: where compiler and loader can do it (GCC or Clang on
+ * Linux with glibc), each function below is compiled for AVX-512, AVX2 and the
+ * baseline, and the loader picks one on the machine at hand. Elsewhere the baseline
+ * alone is compiled. Every version adds in the same order, so all give equal results.
+ */
+#ifndef SIMLEARN_SIMD_H
+#define SIMLEARN_SIMD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && \
+    ((defined(__GNUC__) && !defined(__clang__)) || \
+     (defined(__clang_major__) && __clang_major__ >= 17))
+#define SIMLEARN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define SIMLEARN_CLONES
+#endif
+
+/* position[i] = how many of the descending `keys` are greater than scores[i].
+ *
+ * A binary search without branches, one step for all scores before the next, so that
+ * the inner loop vectorises. `n_keys` is 2^k - 1: the caller pads with -infinity,
+ * which is greater than nothing.
+ */
+#define SIMLEARN_COUNT_GREATER(name, real)                                          \
+    SIMLEARN_CLONES                                                                 \
+    static void name(const real *keys, int32_t n_keys, const real *scores,          \
+                     ptrdiff_t n_scores, int32_t *position)                         \
+    {                                                                               \
+        for (ptrdiff_t i = 0; i < n_scores; i++)                                    \
+            position[i] = 0;                                                        \
+        for (int32_t step = (n_keys + 1) / 2; step > 0; step /= 2)                  \
+            for (ptrdiff_t i = 0; i < n_scores; i++)                                \
+                position[i] += keys[position[i] + step - 1] > scores[i] ? step : 0; \
+    }
+
+SIMLEARN_COUNT_GREATER(count_greater_float, float)
+SIMLEARN_COUNT_GREATER(count_greater_double, double)
+
+#endif

@@ -1,0 +1,327 @@
+"""Kernels of the ranking measures: ranks of the relevant items, and sums over them.
+
+No query's list is ever sorted as a whole. The relevant items are sorted among
+themselves, every other item is dropped into the gap between two of them, and a
+cumulative sum over the gaps gives the ranks. See doc/user_guide/measures.rst.
+"""
+
+from cython cimport floating
+from cython.parallel cimport prange, threadid
+from libc.math cimport INFINITY
+from libc.stdint cimport int8_t, int32_t, int64_t
+import numpy as np
+
+cdef extern from "_simd.h":
+    void count_greater_float(
+        const float* keys, int32_t n_keys, const float* scores, Py_ssize_t n_scores,
+        int32_t* position) noexcept nogil
+    void count_greater_double(
+        const double* keys, int32_t n_keys, const double* scores, Py_ssize_t n_scores,
+        int32_t* position) noexcept nogil
+
+# What becomes of an irrelevant item whose score equals that of a relevant one.
+cdef enum:
+    SHARE = 0  # it stays tied: both get the same interval of ranks
+    AFTER = 1  # it is ranked after the relevant items (optimistic)
+    BEFORE = 2  # it is ranked before them (pessimistic)
+    INDEX = 3  # the lower column is ranked first
+
+# Scores searched at a time: enough to fill vectors, few enough to stay in L1.
+cdef enum:
+    CHUNK = 512
+
+
+def rank_relevant(
+    const floating[:, ::1] similarity,   # in
+    const int8_t[:, ::1] relevance,      # in: > 0 relevant, 0 irrelevant, < 0 removed
+    const int64_t[::1] offsets,          # in: slots of query i are offsets[i:i + 2]
+    int ties,
+    int n_threads,
+    int32_t[::1] n_above,                # out: items ranked strictly above
+    int32_t[::1] n_tied,                 # out: items of the same rank, itself included
+    int32_t[::1] item,                   # out: column
+):
+    """Ranks of the relevant items of each query, best first.
+
+    Slot j of the outputs belongs to the relevant item that occupies ranks
+    n_above[j] + 1 to n_above[j] + n_tied[j], each with equal probability; only
+    with `ties` SHARE is that more than one rank.
+    """
+    cdef Py_ssize_t n_queries = similarity.shape[0]
+    cdef Py_ssize_t n_items = similarity.shape[1]
+    cdef Py_ssize_t i
+    cdef int32_t most = 1, n_padded = 1
+    for i in range(n_queries):
+        most = max(most, <int32_t>(offsets[i + 1] - offsets[i]))
+    while n_padded <= most:
+        n_padded *= 2
+
+    # One row of scratch a thread.
+    dtype = np.float32 if floating is float else np.float64
+    cdef floating[:, ::1] keys = np.empty((n_threads, n_padded), dtype=dtype)
+    cdef floating[:, ::1] keys_scratch = np.empty((n_threads, n_padded), dtype=dtype)
+    cdef int32_t[:, ::1] item_scratch = np.empty((n_threads, most), dtype=np.int32)
+    cdef int32_t[:, ::1] start = np.empty((n_threads, most + 1), dtype=np.int32)
+    cdef int32_t[:, ::1] gap = np.empty((n_threads, most + 1), dtype=np.int32)
+    cdef int32_t[:, ::1] tied = np.empty((n_threads, most + 1), dtype=np.int32)
+    cdef int32_t[:, ::1] position = np.empty((n_threads, CHUNK), dtype=np.int32)
+    cdef int t
+
+    for i in prange(n_queries, nogil=True, num_threads=n_threads, schedule="dynamic"):
+        t = threadid()
+        if offsets[i + 1] > offsets[i]:
+            rank_one(
+                &similarity[i, 0], &relevance[i, 0], n_items,
+                <int32_t>(offsets[i + 1] - offsets[i]), ties,
+                &keys[t, 0], &keys_scratch[t, 0], &item_scratch[t, 0],
+                &start[t, 0], &gap[t, 0], &tied[t, 0], &position[t, 0],
+                &n_above[offsets[i]], &n_tied[offsets[i]], &item[offsets[i]],
+            )
+
+
+cdef void rank_one(
+    const floating* score, const int8_t* relevance, Py_ssize_t n_items,
+    int32_t n_relevant, int ties,
+    floating* keys, floating* keys_scratch, int32_t* item_scratch,
+    int32_t* start, int32_t* gap, int32_t* tied, int32_t* position,
+    int32_t* n_above, int32_t* n_tied, int32_t* item,
+) noexcept nogil:
+    cdef Py_ssize_t j, first, n
+    cdef int32_t slot, group, n_groups, n_padded, above
+
+    slot = 0
+    for j in range(n_items):
+        if relevance[j] > 0:
+            keys[slot] = score[j]
+            item[slot] = <int32_t>j
+            slot += 1
+    sort_descending(keys, item, n_relevant, keys_scratch, item_scratch)
+
+    # Equal keys form one group; group g owns the slots start[g] to start[g + 1] - 1.
+    n_groups = 0
+    for slot in range(n_relevant):
+        if slot == 0 or keys[slot] != keys[slot - 1]:
+            start[n_groups] = slot
+            keys_scratch[n_groups] = keys[slot]
+            n_groups += 1
+    start[n_groups] = n_relevant
+    n_padded = 1
+    while n_padded <= n_groups:
+        n_padded *= 2
+    for group in range(n_groups, n_padded):
+        keys_scratch[group] = -INFINITY
+
+    # gap[slot]: irrelevant items between relevant slot - 1 and slot. tied[group]:
+    # irrelevant items of the group's score (SHARE), or its relevant items that have
+    # gone by already (INDEX).
+    for slot in range(n_relevant + 1):
+        gap[slot] = 0
+        tied[slot] = 0
+    first = 0
+    while first < n_items:
+        n = min(<Py_ssize_t>CHUNK, n_items - first)
+        if floating is float:
+            count_greater_float(
+                keys_scratch, n_padded - 1, score + first, n, position)
+        else:
+            count_greater_double(
+                keys_scratch, n_padded - 1, score + first, n, position)
+        for j in range(n):
+            group = position[j]
+            if relevance[first + j] == 0:
+                if group == n_groups or keys_scratch[group] != score[first + j]:
+                    gap[start[group]] += 1
+                elif ties == SHARE:
+                    tied[group] += 1
+                elif ties == AFTER:
+                    gap[start[group + 1]] += 1
+                elif ties == BEFORE:
+                    gap[start[group]] += 1
+                else:
+                    gap[start[group] + tied[group]] += 1
+            elif ties == INDEX and relevance[first + j] > 0:
+                tied[group] += 1
+        first += n
+
+    above = 0
+    for group in range(n_groups):
+        if ties == SHARE:
+            above += gap[start[group]]
+            for slot in range(start[group], start[group + 1]):
+                n_above[slot] = above + start[group]
+                n_tied[slot] = tied[group] + start[group + 1] - start[group]
+            above += tied[group]
+        else:
+            for slot in range(start[group], start[group + 1]):
+                above += gap[slot]
+                n_above[slot] = above + slot
+                n_tied[slot] = 1
+
+
+cdef void sort_descending(
+    floating* keys, int32_t* item, int32_t n, floating* keys_scratch,
+    int32_t* item_scratch,
+) noexcept nogil:
+    """Stable merge sort, largest key first, `item` carried along."""
+    cdef int32_t width = 8, low, i, j, middle, high, out
+    cdef floating key
+    cdef int32_t one_item
+
+    for low in range(0, n, 8):  # runs of 8 by insertion, then merged in pairs
+        for i in range(low + 1, min(low + 8, n)):
+            key, one_item = keys[i], item[i]
+            j = i
+            while j > low and keys[j - 1] < key:
+                keys[j], item[j] = keys[j - 1], item[j - 1]
+                j = j - 1
+            keys[j], item[j] = key, one_item
+
+    while width < n:
+        low = 0
+        while low < n:
+            middle = min(low + width, n)
+            high = min(low + 2 * width, n)
+            i, j = low, middle
+            for out in range(low, high):
+                if j == high or (i < middle and keys[i] >= keys[j]):
+                    keys_scratch[out], item_scratch[out] = keys[i], item[i]
+                    i = i + 1
+                else:
+                    keys_scratch[out], item_scratch[out] = keys[j], item[j]
+                    j = j + 1
+            low = high
+        for i in range(n):
+            keys[i], item[i] = keys_scratch[i], item_scratch[i]
+        width *= 2
+
+
+cdef inline int64_t group_end(
+    const int32_t[::1] n_above, int64_t slot, int64_t last
+) noexcept nogil:
+    """First slot after `slot` that is ranked below it."""
+    cdef int64_t end = slot + 1
+    while end < last and n_above[end] == n_above[slot]:
+        end += 1
+    return end
+
+
+def sum_precisions(
+    const int64_t[::1] offsets,          # in
+    const int32_t[::1] n_above,          # in
+    const int32_t[::1] n_tied,           # in
+    int64_t k,
+    bint trapezoid,
+    bint threshold,
+    double[::1] out,                     # out
+):
+    """Sum over the relevant items down to rank k of the precision at their rank.
+
+    A group of n tied items, r of them relevant, begins after N items, R of them
+    relevant. By (ap-ties) a relevant one sits on rank N + i with probability r / n and
+    then has R + (i - 1) (r - 1) / (n - 1) relevant ones above it on average.
+    """
+    cdef Py_ssize_t query
+    cdef int64_t slot, end, i, N, n
+    cdef double R, r, above, precision, total
+    with nogil:
+        for query in range(out.shape[0]):
+            total = 0.0
+            slot = offsets[query]
+            while slot < offsets[query + 1]:
+                end = group_end(n_above, slot, offsets[query + 1])
+                R, r = slot - offsets[query], end - slot
+                N, n = n_above[slot], n_tied[slot]
+                if threshold:
+                    precision = (R + r) / (N + n)
+                    if trapezoid:
+                        precision = (precision + (R / N if N > 0 else 1.0)) / 2
+                    total += r * precision
+                else:
+                    for i in range(1, min(n, k - N) + 1):
+                        above = R
+                        if n > 1:
+                            above += (i - 1) * (r - 1) / (n - 1)
+                        precision = (above + 1) / (N + i)
+                        if trapezoid:
+                            precision += above / (N + i - 1) if N + i > 1 else 1.0
+                            precision /= 2
+                        total += r / n * precision
+                slot = end
+            out[query] = total
+
+
+def count_hits(
+    const int64_t[::1] offsets,          # in
+    const int32_t[::1] n_above,          # in
+    const int32_t[::1] n_tied,           # in
+    const int64_t[::1] k,                # in: a cut-off per query
+    double[::1] out,                     # out
+):
+    """Expected number of relevant items among the first k."""
+    cdef Py_ssize_t query
+    cdef int64_t slot
+    with nogil:
+        for query in range(out.shape[0]):
+            out[query] = 0.0
+            for slot in range(offsets[query], offsets[query + 1]):
+                if n_above[slot] >= k[query]:
+                    break
+                # The item sits on each of its n_tied ranks with equal probability.
+                out[query] += min(
+                    1.0, <double>(k[query] - n_above[slot]) / n_tied[slot])
+
+
+def first_reciprocal_rank(
+    const int64_t[::1] offsets,          # in
+    const int32_t[::1] n_above,          # in
+    const int32_t[::1] n_tied,           # in
+    int64_t k,
+    double[::1] out,                     # out
+):
+    """Expected 1 / rank of the first relevant item, 0 beyond rank k.
+
+    Among n tied items with r relevant, the first relevant one is the i-th with
+    probability p_i: p_1 = r / n, p_(i + 1) = p_i (n - i - r + 1) / (n - i).
+    """
+    cdef Py_ssize_t query
+    cdef int64_t slot, i, N, n, r
+    cdef double probability
+    with nogil:
+        for query in range(out.shape[0]):
+            out[query] = 0.0
+            slot = offsets[query]
+            if slot == offsets[query + 1]:
+                continue
+            r = group_end(n_above, slot, offsets[query + 1]) - slot
+            N, n = n_above[slot], n_tied[slot]
+            probability = <double>r / n
+            for i in range(1, min(n - r + 1, k - N) + 1):
+                out[query] += probability / (N + i)
+                probability *= <double>(n - i - r + 1) / (n - i) if n > i else 0.0
+
+
+def best_precision_from(
+    const int64_t[::1] offsets,          # in
+    const int32_t[::1] n_above,          # in
+    const int32_t[::1] n_tied,           # in
+    double[::1] out,                     # out: one value a slot
+):
+    """Highest precision at the rank of each relevant item or of any below it.
+
+    Tied items count as evenly mixed: the j-th of r relevant ones among n is on
+    rank N + j n / r.
+    """
+    cdef Py_ssize_t query
+    cdef int64_t slot, end, j
+    with nogil:
+        for query in range(offsets.shape[0] - 1):
+            slot = offsets[query]
+            while slot < offsets[query + 1]:
+                end = group_end(n_above, slot, offsets[query + 1])
+                for j in range(slot, end):
+                    out[j] = (j + 1 - offsets[query]) / (
+                        n_above[slot]
+                        + <double>(j + 1 - slot) * n_tied[slot] / (end - slot))
+                slot = end
+            for j in range(offsets[query + 1] - 2, offsets[query] - 1, -1):
+                out[j] = max(out[j], out[j + 1])

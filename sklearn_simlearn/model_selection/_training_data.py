@@ -1,0 +1,131 @@
+"""An estimator that remembers what it was fitted on."""
+
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _routing_enabled,
+    process_routing,
+)
+
+from sklearn_simlearn.metrics import RetrievalScorer
+
+
+class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
+    """Fit an estimator and keep its training samples as a database to search.
+
+    In a cross-validation the scorer sees the test samples only. Wrapped in this, an
+    estimator brings its training fold along, and
+    ``RetrievalScorer(protocol="train")`` lets the test samples query it. Wrap the whole
+    pipeline, so that raw samples are kept and both sides go through the same steps.
+
+    Parameters
+    ----------
+    estimator : object
+        A learner, or a pipeline or search with one at its end; with any other
+        transformer the cosine of its output ranks.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted clone of `estimator`.
+
+    training_data_ : tuple (X, y)
+        What it was fitted on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.model_selection import StratifiedKFold, cross_val_score
+    >>> from sklearn_simlearn.metrics import RetrievalScorer
+    >>> from sklearn_simlearn.model_selection import KeepTrainingData
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> X, y = load_digits(n_class=5, return_X_y=True)
+    >>> cross_val_score(
+    ...     KeepTrainingData(CosineSimilarity()),
+    ...     X,
+    ...     y,
+    ...     scoring=RetrievalScorer(protocol="train"),
+    ...     cv=StratifiedKFold(3),
+    ... ).round(2)
+    array([0.7 , 0.69, 0.69])
+    """
+
+    _parameter_constraints: dict = {"estimator": [HasMethods("fit")]}
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, **params):
+        """Fit a clone of the estimator and keep the samples.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns)
+            Labels or relevance matrix.
+
+        **params : dict
+            Passed on to the `fit` of the estimator.
+
+        Returns
+        -------
+        self : object
+            The estimator itself.
+        """
+        if _routing_enabled():
+            params = process_routing(self, "fit", **params).estimator.fit
+        self.estimator_ = clone(self.estimator).fit(X, y, **params)
+        self.training_data_ = (X, y)
+        return self
+
+    def score(self, X, y, sample_weight=None, *, query_mask=None):
+        """Mean average precision, each sample querying the training samples.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Queries.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns)
+            Their labels or relevance matrix.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the queries.
+
+        query_mask : array-like of shape (n_samples,), dtype bool, default=None
+            Samples that query; all that are relevant to something if None.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1.
+        """
+        scorer = RetrievalScorer(protocol="train")
+        return scorer(self, X, y, sample_weight=sample_weight, query_mask=query_mask)
+
+    @property
+    def n_features_in_(self):
+        """Number of features seen in `fit`."""
+        return self.estimator_.n_features_in_
+
+    def get_metadata_routing(self):
+        """What the estimator asks for, in scikit-learn's terms."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(estimator=self.estimator, method_mapping=mapping)
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        return tags

@@ -1,0 +1,366 @@
+"""The scorer: what it looks through, what it refuses, and the report."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    StratifiedKFold,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from sklearn_simlearn import metrics
+from sklearn_simlearn.metrics import RetrievalScorer, map_scorer, retrieval_report
+from sklearn_simlearn.model_selection import KeepTrainingData
+from sklearn_simlearn.similarities import CosineSimilarity
+
+
+def naive_map(S, y, queries=None):
+    """Leave-one-out mAP by sorting every list."""
+    values = []
+    for i in range(len(S)) if queries is None else queries:
+        others = np.arange(len(S)) != i
+        relevant = (y[others] == y[i])[np.argsort(-S[i, others], kind="stable")]
+        if y[i] != -1 and relevant.any():
+            ranks = np.flatnonzero(relevant) + 1
+            values.append(np.mean(np.arange(1, len(ranks) + 1) / ranks))
+    return np.mean(values)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:200], y[:200]
+
+
+def test_map_scorer_is_leave_one_out_map(digits):
+    X, y = digits
+    y = np.where(y == 9, -1, y)
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    assert_allclose(map_scorer(learner, X, y), naive_map(cosine_similarity(X), y))
+    mask = np.arange(200) < 30
+    assert_allclose(
+        map_scorer(learner, X, y, query_mask=mask),
+        naive_map(cosine_similarity(X), y, range(30)),
+    )
+
+
+def test_estimators_it_looks_through(digits):
+    X, y = digits
+    scaled = StandardScaler().fit_transform(X)
+    expected = naive_map(cosine_similarity(scaled), y)
+    scaler, learner = StandardScaler().fit(X), CosineSimilarity(use_idf=False)
+    pipeline = make_pipeline(StandardScaler(), learner).fit(X, y)
+    cv = StratifiedKFold(2)
+    models = {
+        "transformer": scaler,
+        "pipeline with no learner": make_pipeline(StandardScaler()).fit(X),
+        "pipeline ending in passthrough": Pipeline(
+            [("scale", StandardScaler()), ("end", "passthrough")]
+        ).fit(X),
+        "pipeline": pipeline,
+        "nested pipelines": make_pipeline(make_pipeline(StandardScaler()), learner).fit(
+            X, y
+        ),
+        "pipeline at the end of a pipeline": make_pipeline(
+            "passthrough", make_pipeline(StandardScaler(), learner)
+        ).fit(X, y),
+        "search": GridSearchCV(
+            make_pipeline(StandardScaler(), learner),
+            {"standardscaler__copy": [True]},
+            cv=cv,
+        ).fit(X, y),
+        "pipeline ending in a search": make_pipeline(
+            StandardScaler(),
+            GridSearchCV(learner, {"use_idf": [False]}, cv=cv),
+        ).fit(X, y),
+        "frozen": FrozenEstimator(pipeline),
+    }
+    for name, model in models.items():
+        assert_allclose(map_scorer(model, X, y), expected, err_msg=name)
+
+
+def test_data_frames_keep_their_names(digits):
+    X, y = digits
+    frame = pd.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
+    model = make_pipeline(StandardScaler().set_output(transform="pandas"), PCA(5))
+    plain = make_pipeline(StandardScaler(), PCA(5))
+    assert map_scorer(model.fit(frame), frame, y) == map_scorer(plain.fit(X), X, y)
+
+
+def test_what_has_no_similarity_is_refused(digits):
+    X, y = digits
+    classifier = LogisticRegression(max_iter=5000).fit(X, y > 4)
+    with pytest.raises(TypeError, match="needs an estimator with `similarity` or"):
+        map_scorer(classifier, X, y)
+    with pytest.raises(NotFittedError):
+        map_scorer(make_pipeline(StandardScaler(), CosineSimilarity()), X, y)
+    search = GridSearchCV(PCA(), {"n_components": [2]}, scoring=map_scorer, refit=False)
+    search.set_params(cv=StratifiedKFold(2))
+    with pytest.raises(TypeError, match="needs an estimator"):
+        map_scorer(search.fit(X, y), X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_searches(digits, n_jobs):
+    X, y = digits
+    model = make_pipeline(PCA(random_state=0), CosineSimilarity(use_idf=False))
+    search = GridSearchCV(
+        model,
+        {"pca__n_components": [1, 10]},
+        scoring={
+            "map": map_scorer,
+            "p@1": metrics.precision_at_1_scorer,
+            "ndcg": metrics.ndcg_scorer,
+        },
+        refit="map",
+        cv=StratifiedKFold(3),
+        n_jobs=n_jobs,
+    ).fit(X, y)
+    assert search.best_params_ == {"pca__n_components": 10}
+    for name in ("map", "p@1", "ndcg"):
+        low, high = search.cv_results_[f"mean_test_{name}"]
+        assert 0 < low < high < 1
+    nested = cross_val_score(
+        search, X, y, scoring=map_scorer, cv=StratifiedKFold(2), n_jobs=n_jobs
+    )
+    assert ((nested > 0.3) & (nested < 1)).all()
+
+
+def test_query_mask_is_routed_and_sliced_with_the_folds(digits):
+    X, y = digits
+    mask = np.arange(200) % 3 == 0
+    learner, cv = CosineSimilarity(use_idf=False), StratifiedKFold(2)
+    expected = [
+        naive_map(cosine_similarity(X[test]), y[test], np.flatnonzero(mask[test]))
+        for _, test in cv.split(X, y)
+    ]
+    with sklearn.config_context(enable_metadata_routing=True):
+        scorer = map_scorer.set_score_request(query_mask=True)
+        scores = cross_validate(
+            learner, X, y, scoring=scorer, cv=cv, params={"query_mask": mask}
+        )
+        search = GridSearchCV(learner, {"use_idf": [False]}, scoring=scorer, cv=cv)
+        search.fit(X, y, query_mask=mask)
+    assert_allclose(scores["test_score"], expected)
+    assert_allclose(search.best_score_, np.mean(expected))
+    # The ready-made scorer is left as it was.
+    with sklearn.config_context(enable_metadata_routing=True):
+        request = map_scorer.get_metadata_routing()
+        assert request.consumes("score", ["query_mask"]) == set()
+
+
+def test_fold_of_one_class_is_refused(digits):
+    X, y = digits
+    order = np.argsort(y, kind="stable")
+    with pytest.raises(ValueError, match="any similarity would score 1"):
+        cross_val_score(
+            CosineSimilarity(),
+            X[order],
+            y[order],
+            scoring=map_scorer,
+            cv=KFold(40),
+            error_score="raise",
+        )
+
+
+def test_protocol_train_searches_the_training_fold(digits):
+    X, y = digits
+    train, test = next(StratifiedKFold(2).split(X, y))
+    scorer = RetrievalScorer(protocol="train")
+    pipeline = make_pipeline(StandardScaler(), CosineSimilarity(use_idf=False))
+    model = KeepTrainingData(pipeline).fit(X[train], y[train])
+    scaler = StandardScaler().fit(X[train])
+    S = cosine_similarity(scaler.transform(X[test]), scaler.transform(X[train]))
+    expected = metrics.mean_average_precision(y[test, None] == y[train], S)
+    assert_allclose(scorer(model, X[test], y[test]), expected)
+    assert_allclose(model.score(X[test], y[test]), expected)
+    search = GridSearchCV(model, {"estimator__standardscaler__with_std": [True]}, cv=2)
+    search.set_params(scoring=scorer, cv=[(train, test)])
+    assert_allclose(search.fit(X, y).best_score_, expected)
+    with pytest.raises(ValueError, match=r"KeepTrainingData\(estimator\)"):
+        scorer(pipeline.fit(X, y), X, y)
+
+
+def test_protocol_train_with_a_relevance_matrix(digits):
+    X, y = digits
+    matrix = (y[:, None] == np.arange(10)).astype(float)
+    scorer = RetrievalScorer(protocol="train")
+    learner = KeepTrainingData(CosineSimilarity())
+    by_label = scorer(learner.fit(X[:100], y[:100]), X[100:], y[100:])
+    by_matrix = scorer(learner.fit(X[:100], matrix[:100]), X[100:], matrix[100:])
+    assert by_label == pytest.approx(by_matrix)
+
+
+def test_options_reach_the_measure(digits):
+    X, y = digits
+    X = np.rint(X / 4)  # coarse, so that there are ties
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    S = np.sign(cosine_similarity(X).round(2) - 0.8)
+    relevance = (y[:, None] == y).astype(np.int8)
+    np.fill_diagonal(relevance, -1)
+
+    class Coarse(CosineSimilarity):
+        def similarity(self, X, Y=None):
+            return np.sign(super().similarity(X, Y).round(2) - 0.8)
+
+    learner = Coarse(use_idf=False).fit(X)
+    for options in [
+        {},
+        {"ties": "threshold"},
+        {"ties": "optimistic", "interpolation": "trapezoid"},
+        {"k": 5},
+    ]:
+        assert_allclose(
+            RetrievalScorer("map", **options)(learner, X, y),
+            metrics.mean_average_precision(relevance, S, **options),
+        )
+    assert_allclose(
+        RetrievalScorer("recall", k=7, ties="index")(learner, X, y),
+        metrics.recall_at_k(relevance, S, 7, ties="index", average=True),
+    )
+
+
+def test_graded_relevance_reaches_ndcg(digits, rng):
+    X, _ = digits
+    y = rng.random((200, 4)) * (rng.random((200, 4)) < 0.2)
+    learner = CosineSimilarity().fit(X)
+    gain = y @ y.T
+    np.fill_diagonal(gain, -1)
+    kept = y.any(axis=1)
+    expected = metrics.ndcg_at_k(gain, learner.similarity(X))[kept]
+    assert_allclose(metrics.ndcg_scorer(learner, X, y), np.nanmean(expected))
+
+
+def test_top4_counts_the_query_itself():
+    X = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 1]])
+    y = np.array([0, 0, 1, 1, 2])
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    # Each finds itself and its partner; the last has no partner but itself.
+    assert metrics.top4_scorer(learner, X, y) == pytest.approx((4 * 2 + 1) / 5)
+
+
+def test_report_agrees_with_the_functions(digits):
+    X, y = digits
+    y = np.where(y == 9, -1, y)
+    learner = CosineSimilarity().fit(X)
+    S = learner.similarity(X)
+    relevance = ((y[:, None] == y) & (y != -1)).astype(np.int8)
+    np.fill_diagonal(relevance, -1)
+    queries = np.flatnonzero(y != -1)
+    report = retrieval_report(learner, X, y, k=(1, 5))
+    assert_array_equal(report.query, queries)
+    pair = relevance[queries], S[queries]
+    assert_array_equal(report.n_relevant, (pair[0] > 0).sum(axis=1))
+    for name, value in {
+        "average_precision": metrics.average_precision(*pair),
+        "r_precision": metrics.r_precision(*pair),
+        "reciprocal_rank": metrics.reciprocal_rank(*pair),
+        "precision_at_1": metrics.precision_at_k(*pair, 1),
+        "recall_at_5": metrics.recall_at_k(*pair, 5),
+        "ndcg_at_5": metrics.ndcg_at_k(*pair, 5),
+        "precision_recall": metrics.precision_recall_curve(*pair, average=False)[0],
+        "top4_score": metrics.top4_score(np.abs(pair[0]), pair[1]),
+    }.items():
+        assert_allclose(report[name], value, err_msg=name)
+    with pytest.raises(ValueError, match="together, or neither"):
+        retrieval_report(learner, X, y, X_database=X)
+
+
+def test_report_against_a_database(digits):
+    X, y = digits
+    learner = CosineSimilarity().fit(X[:150])
+    report = retrieval_report(
+        learner, X[150:], y[150:], X_database=X[:150], y_database=y[:150]
+    )
+    S = learner.similarity(X[150:], X[:150])
+    expected = metrics.average_precision(y[150:, None] == y[:150], S)
+    assert_allclose(report.average_precision, expected)
+
+
+def test_memory_is_bounded_by_blocks(digits):
+    # With 1 MB of working memory no call sees all queries at once.
+    X, y = digits
+    seen = []
+
+    class Spy(CosineSimilarity):
+        def similarity(self, X, Y=None):
+            seen.append(X.shape[0])
+            return super().similarity(X, Y)
+
+    learner = Spy().fit(X)
+    whole = map_scorer(learner, X, y)
+    with sklearn.config_context(working_memory=0.1):
+        assert map_scorer(learner, X, y) == pytest.approx(whole)
+    assert seen[0] == 200
+    assert max(seen[1:]) <= 0.1 * 2**20 / (32 * 200)
+    assert sum(seen[1:]) == 200
+
+
+def test_nan_similarity_is_an_error_not_a_score(digits):
+    X, y = digits
+
+    class Broken(TransformerMixin, BaseEstimator):
+        def fit(self, X, y=None):
+            self.fitted_ = True
+            return self
+
+        def similarity(self, X, Y=None):
+            return np.full((len(X), len(Y)), np.nan)
+
+    with pytest.raises(ValueError, match="is NaN for some pairs"):
+        map_scorer(Broken().fit(X), X, y)
+
+
+def test_no_query_and_nothing_relevant(digits):
+    X, y = digits
+    learner = CosineSimilarity().fit(X)
+    with pytest.raises(ValueError, match="There is no query"):
+        map_scorer(learner, X, np.full(200, -1))
+    with pytest.raises(ValueError, match="No query has a relevant item"):
+        map_scorer(learner, X, np.arange(200))
+    with pytest.raises(ValueError, match="have no relevant item"):
+        RetrievalScorer(empty="error")(learner, X, np.r_[y[:-1], 77])
+    zero = RetrievalScorer(empty="zero")(learner, X, np.r_[y[:-1], 77])
+    skip = RetrievalScorer(empty="skip")(learner, X, np.r_[y[:-1], 77])
+    assert zero == pytest.approx(skip * 199 / 200)
+
+
+def test_scorer_is_picklable_and_prints(digits):
+    scorer = RetrievalScorer("precision", k=3, ties="index", n_jobs=2)
+    assert repr(scorer) == "RetrievalScorer('precision', k=3, ties='index', n_jobs=2)"
+    X, y = digits
+    learner = Normalizer().fit(X)
+    thawed = pickle.loads(pickle.dumps(scorer))
+    assert thawed(learner, X, y) == scorer(learner, X, y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"measure": "precision"}, "needs a cut-off k"),
+        ({"measure": "top4", "k": 3}, "has its own cut-off"),
+        ({"measure": "auc"}, "'measure' parameter"),
+        ({"measure": "ndcg", "ties": "threshold"}, 'goes with measure="map"'),
+        ({"ties": "threshold", "k": 3}, 'goes with measure="map"'),
+        ({"protocol": "both"}, "'protocol' parameter"),
+    ],
+)
+def test_bad_options(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RetrievalScorer(**arguments)
