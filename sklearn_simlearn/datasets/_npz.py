@@ -1,0 +1,259 @@
+"""The user's own data, from one .npz file."""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import Bunch
+
+CSR_PARTS = ("data", "indices", "indptr", "shape")
+
+
+def load_npz(path):
+    """Load samples and labels from an .npz file.
+
+    The file is a zip of arrays, as :func:`numpy.savez` writes it:
+
+    - samples, dense under ``X``, or the parts of a CSR array under ``data``,
+      ``indices``, ``indptr`` and ``shape``, as :func:`scipy.sparse.save_npz` names
+      them;
+    - labels under ``y``, integers or strings in one dimension, or a relevance matrix
+      in two; a sparse relevance matrix goes under ``y_data``, ``y_indices``,
+      ``y_indptr`` and ``y_shape``;
+    - if only some samples are to be queries, booleans under ``query_mask``.
+
+    Other keys are ignored. Files are never unpickled, so one from a stranger cannot
+    run code.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    data : :class:`~sklearn.utils.Bunch`
+        Dictionary-like object, with the following attributes.
+
+        data : ndarray or csr_array of shape (n_samples, n_features)
+            The samples. float32 stays, every other type becomes float64.
+        target : ndarray of shape (n_samples,), or ndarray or csr_array of shape \
+                (n_samples, n_queries)
+            The labels or the relevance matrix, the latter in float32 or float64.
+        query_mask : ndarray of shape (n_samples,), bool, or None
+            Which samples are queries; None if the file does not say.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+
+    ValueError
+        If the file does not hold what is described above. The message names the
+        file, the key and the remedy.
+
+    See Also
+    --------
+    load_digit_words : Data that come with the package.
+    scipy.sparse.load_npz : One sparse array, without labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_simlearn.datasets import load_npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "shapes.npz"
+    ...     np.savez(path, X=np.eye(3), y=["disc", "disc", "square"])
+    ...     shapes = load_npz(path)
+    >>> shapes.data.shape, shapes.target
+    ((3, 3), array(['disc', 'disc', 'square'], dtype='<U6'))
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; check the path.")
+    with path.open("rb") as file:
+        arrays = _Arrays(path, file)
+        X = _read_samples(arrays)
+        y = _read_target(arrays)
+        query_mask = _read_query_mask(arrays)
+
+    n_samples = X.shape[0]
+    if y.shape[0] != n_samples:
+        arrays.fail(
+            "y",
+            f"has {y.shape[0]} rows and X has {n_samples}",
+            "give one to each sample",
+        )
+    if query_mask is not None and len(query_mask) != n_samples:
+        arrays.fail(
+            "query_mask",
+            f"has {len(query_mask)} entries and X has {n_samples} rows",
+            "give one to each sample",
+        )
+    return Bunch(data=X, target=y, query_mask=query_mask)
+
+
+class _Arrays:
+    """The arrays of an open file; failures say where they happened."""
+
+    def __init__(self, path, file):
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except (EOFError, RuntimeError, ValueError, zipfile.BadZipFile):
+            archive = None
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError(
+                f"{path}: not an .npz file, or cut short; write one with "
+                "numpy.savez(path, X=X, y=y)."
+            )
+        self.path = path
+        self.archive = archive
+
+    def __contains__(self, key):
+        return key in self.archive.files
+
+    def __getitem__(self, key):
+        try:
+            array = self.archive[key]
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                self.fail(
+                    key,
+                    "holds Python objects, which are never unpickled",
+                    "save numbers or strings, and a sparse array by its parts "
+                    + ", ".join(CSR_PARTS),
+                )
+            self.fail(key, "is damaged", "write the file again")
+        except (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error):
+            self.fail(key, "is damaged", "write the file again")
+        if not isinstance(array, np.ndarray):
+            self.fail(key, "is not a NumPy array", "write the file with numpy.savez")
+        return array
+
+    def fail(self, key, fault, remedy):
+        raise ValueError(f"{self.path}: {key!r} {fault}; {remedy}.") from None
+
+
+def _read_samples(arrays):
+    X = _read_matrix(arrays, "X", "")
+    if X is None:
+        arrays.fail(
+            "X",
+            f"is missing among the keys {sorted(arrays.archive.files)}",
+            "save the samples under X, or a CSR array under " + ", ".join(CSR_PARTS),
+        )
+    if not sparse.issparse(X):
+        if X.ndim != 2:
+            arrays.fail("X", f"has {X.ndim} dimension(s)", "save it with 2")
+        X = _floats(arrays, "X", X)
+    if 0 in X.shape:
+        arrays.fail("X", f"is empty, of shape {X.shape}", "save at least one sample")
+    return X
+
+
+def _read_target(arrays):
+    y = _read_matrix(arrays, "y", "y_")
+    if y is None:
+        arrays.fail(
+            "y",
+            f"is missing among the keys {sorted(arrays.archive.files)}",
+            "save the labels, or the relevance matrix, under y",
+        )
+    if sparse.issparse(y):
+        return y
+    if y.ndim == 2:
+        return _floats(arrays, "y", y)
+    if y.ndim != 1:
+        arrays.fail("y", f"has {y.ndim} dimension(s)", "save it with 1 or 2")
+    if y.dtype.kind not in "biuU":
+        arrays.fail(
+            "y",
+            f"holds labels of type {y.dtype}",
+            "use y.astype(int) or y.astype(str)",
+        )
+    return y.astype(np.int64) if y.dtype == bool else y
+
+
+def _read_query_mask(arrays):
+    if "query_mask" not in arrays:
+        return None
+    query_mask = arrays["query_mask"]
+    if query_mask.dtype != bool:
+        arrays.fail("query_mask", f"is of type {query_mask.dtype}", "use .astype(bool)")
+    if query_mask.ndim != 1:
+        arrays.fail(
+            "query_mask", f"has {query_mask.ndim} dimension(s)", "save it with 1"
+        )
+    return query_mask
+
+
+def _read_matrix(arrays, key, prefix):
+    """The array under `key`, or the CSR array whose parts have `prefix`, or None."""
+    present = [part for part in CSR_PARTS if prefix + part in arrays]
+    if key not in arrays:
+        return _read_csr(arrays, prefix) if present else None
+    if len(present) == len(CSR_PARTS):
+        arrays.fail(key, "stands beside the parts of a CSR array", "keep one of them")
+    return arrays[key]
+
+
+def _read_csr(arrays, prefix):
+    if prefix + "format" in arrays:
+        stored_as = arrays[prefix + "format"].tolist()
+        if stored_as not in (b"csr", "csr"):
+            arrays.fail(
+                prefix + "format", f"is {stored_as!r}", "save the array's .tocsr()"
+            )
+    parts = {}
+    for part in CSR_PARTS:
+        if prefix + part not in arrays:
+            needed = ", ".join(prefix + part for part in CSR_PARTS)
+            arrays.fail(prefix + part, "is missing", f"a CSR array needs {needed}")
+        parts[part] = array = arrays[prefix + part]
+        if array.ndim != 1:
+            arrays.fail(
+                prefix + part, f"has {array.ndim} dimension(s)", "save it with 1"
+            )
+        if part != "data" and array.dtype.kind not in "iu":
+            arrays.fail(prefix + part, f"is of type {array.dtype}", "save integers")
+    indices, indptr, shape = parts["indices"], parts["indptr"], parts["shape"].tolist()
+    data = _floats(arrays, prefix + "data", parts["data"])
+
+    remedy = "save the parts of one CSR array"
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= 2**63:
+        arrays.fail(prefix + "shape", f"is {shape}", "save numbers of rows and columns")
+    if len(indptr) != shape[0] + 1:
+        arrays.fail(
+            prefix + "indptr", f"has {len(indptr)} entries for {shape[0]} rows", remedy
+        )
+    # Compared, not subtracted: a difference of unsigned integers is never negative.
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        arrays.fail(prefix + "indptr", "does not ascend from 0", remedy)
+    for part in ("data", "indices"):
+        if len(parts[part]) != indptr[-1]:
+            arrays.fail(
+                prefix + part,
+                f"has {len(parts[part])} entries where indptr ends at {indptr[-1]}",
+                remedy,
+            )
+    if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
+        arrays.fail(
+            prefix + "indices", f"has columns outside 0..{shape[1] - 1}", remedy
+        )
+    A = sparse.csr_array((data, indices, indptr), shape=shape)
+    A.sum_duplicates()
+    return A
+
+
+def _floats(arrays, key, array):
+    """The array in float32 if it was, in float64 if not; it must be finite."""
+    if array.dtype.kind not in "biuf":
+        arrays.fail(key, f"is of type {array.dtype}", "save real numbers")
+    if not np.isfinite(array).all():
+        arrays.fail(key, "contains NaN or infinity", "replace or drop them")
+    is_float32 = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    return array.astype(np.float32 if is_float32 else np.float64, copy=False)

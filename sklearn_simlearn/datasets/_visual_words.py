@@ -1,0 +1,377 @@
+"""Synthetic objects, seen through noise as bags of visual words."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import Bunch, check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
+
+# Cells of scratch in a block of images, some 20 bytes each. Part of the random
+# stream: another value gives other data.
+BLOCK_SIZE = 1 << 18
+
+N_REDRAWS = 20  # of the repeated words of an object; most objects need fewer
+
+# Groups sit on different points of the integer lattice, so words of one group are
+# at most 0.4 apart and words of two groups at least 0.6.
+GROUP_RADIUS = 0.2
+
+
+@validate_params(
+    {
+        "n_objects": [Interval(Integral, 1, None, closed="left")],
+        "n_images_per_object": [Interval(Integral, 1, None, closed="left"), tuple],
+        "skew": [Interval(Real, 0, None, closed="left")],
+        "n_distractors": [Interval(Integral, 0, None, closed="left")],
+        "n_words": [Interval(Integral, 2, 2**31 - 1, closed="both")],
+        "n_words_per_object": [Interval(Integral, 1, None, closed="left")],
+        "visibility": [Interval(Real, 0, 1, closed="right")],
+        "burst": [Interval(Real, 0, 1, closed="left")],
+        "noise": [Interval(Real, 0, 1, closed="both")],
+        "n_clutter": [Interval(Real, 0, None, closed="left")],
+        "zipf_exponent": [Interval(Real, 0, 3, closed="both")],
+        "group_size": [Interval(Integral, 1, None, closed="left")],
+        "n_dims": [Interval(Integral, 1, None, closed="left")],
+        "shuffle": ["boolean"],
+        "return_X_y": ["boolean"],
+        "dtype": "no_validation",  # checked below: a type or its name
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_visual_words(
+    n_objects=50,
+    n_images_per_object=10,
+    *,
+    skew=0.0,
+    n_distractors=0,
+    n_words=1000,
+    n_words_per_object=50,
+    visibility=0.5,
+    burst=0.2,
+    noise=0.3,
+    n_clutter=25,
+    zipf_exponent=1.0,
+    group_size=4,
+    n_dims=16,
+    shuffle=True,
+    return_X_y=False,
+    dtype=np.float64,
+    random_state=None,
+):
+    """Generate images of objects as sparse counts of visual words.
+
+    An object is a set of words. An image of it shows some of them, in bursts; some
+    are mistaken for a neighbouring word, and clutter from the background is added.
+    Words are as unequal as those of a language: the frequency of word ``k`` is
+    proportional to ``(k + 1) ** -zipf_exponent``.
+
+    Parameters
+    ----------
+    n_objects : int, default=50
+        Number of objects.
+
+    n_images_per_object : int or tuple (low, high), default=10
+        Number of images of each object. With a tuple, each object draws its own
+        number from `low` to `high`, both included.
+
+    skew : float, default=0.0
+        How unequal the objects are, if `n_images_per_object` is a tuple: 0 makes
+        every number equally likely, larger values leave most objects near `low`
+        and few near `high`.
+
+    n_distractors : int, default=0
+        Number of images that show no object but only clutter, and so much of it that
+        they have as many occurrences of words as the other images. Their label is -1.
+
+    n_words : int, default=1000
+        Size of the vocabulary. Word 0 is the most frequent.
+
+    n_words_per_object : int, default=50
+        Number of different words in an object, drawn by their frequency.
+
+    visibility : float in (0, 1], default=0.5
+        Probability that an image shows a given word of its object.
+
+    burst : float in [0, 1), default=0.2
+        Probability that a word, once seen, is seen again, and again after that: a
+        word occurs ``c`` times with probability ``(1 - burst) * burst ** (c - 1)``.
+
+    noise : float in [0, 1], default=0.3
+        Probability that an occurrence of an object's word is counted as one of the
+        other words of its group, all equally likely.
+
+    n_clutter : float, default=25
+        Mean number of background words in an image, before bursts; the number
+        itself is Poisson. They are drawn by their frequency.
+
+    zipf_exponent : float in [0, 3], default=1.0
+        Exponent of Zipf's law; 0 makes all words equally frequent.
+
+    group_size : int, default=4
+        Number of neighbouring words: those from ``k * group_size`` on form group
+        `k`. The last group is smaller if `n_words` is not a multiple.
+
+    n_dims : int, default=16
+        Dimension of the word vectors.
+
+    shuffle : bool, default=True
+        Whether to shuffle the images. If False, they come sorted by object, and
+        distractors come last.
+
+    return_X_y : bool, default=False
+        If True, return ``(data, target)`` instead of a Bunch.
+
+    dtype : {np.float64, np.float32}, default=np.float64
+        Type of the counts and of the word vectors.
+
+    random_state : int, RandomState instance or None, default=None
+        Decides all draws. An int makes the data repeatable.
+
+    Returns
+    -------
+    data : :class:`~sklearn.utils.Bunch`
+        Dictionary-like object, with the following attributes.
+
+        data : csr_array of shape (n_images, n_words)
+            How often each word occurs in each image, with sorted indices.
+        target : ndarray of shape (n_images,), int64
+            The object in each image; -1 for distractors.
+        words : ndarray of shape (n_words, n_dims)
+            Word vectors. The nearest neighbours of a word, by Euclidean distance,
+            are the other words of its group.
+        objects : ndarray of shape (n_objects, n_words_per_object), int32
+            The words of each object, in increasing order.
+
+    (data, target) : tuple if `return_X_y` is True
+        The counts and the objects.
+
+    See Also
+    --------
+    load_digit_words : Visual words of real images.
+
+    Notes
+    -----
+    Images are made in blocks, about 100,000 a second: a million of them take little
+    more memory than the result. An image may be empty if `visibility` and
+    `n_clutter` are small.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.datasets import make_visual_words
+    >>> scenes = make_visual_words(20, (2, 6), n_distractors=100, random_state=0)
+    >>> scenes.data.shape[1], scenes.words.shape
+    (1000, (1000, 16))
+    >>> int((scenes.target == -1).sum())
+    100
+    >>> X, y = make_visual_words(5, 3, return_X_y=True, shuffle=False)
+    >>> y
+    array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4])
+    """
+    low, high = _check_range(n_images_per_object)
+    if n_words_per_object > n_words:
+        raise ValueError(
+            "n_words_per_object must be at most n_words; got "
+            f"{n_words_per_object} of {n_words}."
+        )
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {dtype}.")
+    # RandomState is scikit-learn's convention, Generator the faster one.
+    seed = check_random_state(random_state).randint(2**32, size=4, dtype=np.uint32)
+    rng = np.random.default_rng(seed)
+
+    zipf = _Zipf(n_words, zipf_exponent)
+    objects = _draw_objects(n_objects, n_words_per_object, zipf, rng)
+    spread = (high - low + 1) * rng.random(n_objects) ** (1 + skew)
+    y = np.repeat(np.arange(n_objects), low + spread.astype(np.int64))
+    y = np.concatenate([y, np.full(n_distractors, -1)])
+    if shuffle:
+        rng.shuffle(y)
+    X = _draw_images(
+        y, objects, zipf, visibility, burst, noise, n_clutter, group_size, dtype, rng
+    )
+    if return_X_y:
+        return X, y
+    words = _place_words(n_words, group_size, n_dims, rng).astype(dtype, copy=False)
+    return Bunch(data=X, target=y, words=words, objects=objects)
+
+
+def _check_range(n_images_per_object):
+    """The lowest and the highest number of images of an object."""
+    if isinstance(n_images_per_object, Integral):
+        return n_images_per_object, n_images_per_object
+    if not (
+        len(n_images_per_object) == 2
+        and all(isinstance(n, Integral) for n in n_images_per_object)
+        and 1 <= n_images_per_object[0] <= n_images_per_object[1]
+    ):
+        raise ValueError(
+            "n_images_per_object must be an int or two ints (low, high) with "
+            f"1 <= low <= high; got {n_images_per_object!r}."
+        )
+    return n_images_per_object
+
+
+class _Zipf:
+    """Draws words by Zipf's law in constant time each (Walker's alias method).
+
+    A draw picks a word `k` evenly and keeps it with probability ``keep[k]``; else
+    it takes ``alias[k]``, a word more frequent than the average.
+    """
+
+    def __init__(self, n_words, exponent):
+        scaled = np.arange(1, n_words + 1, dtype=np.float64) ** -exponent
+        scaled *= n_words / scaled.sum()
+        # Rare words lack 1 - scaled and take it from what frequent words have over,
+        # both in order. A frequent word that gives the last rare word more than it
+        # has left borrows the difference from the next frequent word.
+        n_frequent = max(1, np.searchsorted(-scaled, -1.0))
+        over = np.cumsum(scaled[:n_frequent] - 1)
+        lack = np.cumsum(1 - scaled[n_frequent:])
+        taken = np.append(0.0, lack)
+        donor = np.searchsorted(over, taken[:-1], side="right")
+        last_taker = np.searchsorted(taken, over)
+        borrowed = taken[np.minimum(last_taker, len(lack))] - over
+        self.n_words = int(n_words)
+        self.frequency = scaled / n_words
+        self.keep = np.append(1 - borrowed, scaled[n_frequent:])
+        self.alias = np.append(np.arange(1, n_frequent + 1), donor)
+        # Rounding may leave the last words a hair short, with nobody to ask.
+        self.alias = np.minimum(self.alias, n_frequent - 1).astype(np.int32)
+
+    def draw(self, size, rng):
+        u = rng.random(size)
+        u *= self.n_words
+        word = u.astype(np.int32)
+        u -= word
+        return np.where(u < self.keep[word], word, self.alias[word])
+
+
+def _place_words(n_words, group_size, n_dims, rng):
+    """Word vectors whose nearest neighbours are known without a search."""
+    n_groups = -(-n_words // group_size)
+    side = 2
+    while side**n_dims < n_groups:
+        side += 1
+    # The digits of a number in base `side` are a point of the lattice.
+    code = rng.choice(min(side**n_dims, 2**62), n_groups, replace=False)
+    centres = np.empty((n_groups, n_dims))
+    for axis in range(n_dims):
+        code, centres[:, axis] = np.divmod(code, side)
+    # Evenly within a ball, so that no two words coincide even in one dimension.
+    words = rng.standard_normal((n_words, n_dims))
+    length = GROUP_RADIUS * rng.random((n_words, 1)) ** (1 / n_dims)
+    words *= length / np.linalg.norm(words, axis=1, keepdims=True)
+    words += np.repeat(centres, group_size, axis=0)[:n_words]
+    return words
+
+
+def _draw_objects(n_objects, n_words_per_object, zipf, rng):
+    """Sets of words, each as if drawn until it has enough different ones."""
+    objects = np.empty((n_objects, n_words_per_object), dtype=np.int32)
+    block = max(1, BLOCK_SIZE // n_words_per_object)
+    for start in range(0, n_objects, block):
+        _draw_block_of_objects(objects[start : start + block], zipf, rng)
+    return objects
+
+
+def _draw_block_of_objects(objects, zipf, rng):
+    """Fill the rows of `objects`."""
+    objects[:] = zipf.draw(objects.shape, rng)
+    objects.sort(axis=1)
+    unfinished = np.flatnonzero(_repeats(objects).any(axis=1))
+    for _ in range(N_REDRAWS):
+        rows = objects[unfinished]
+        again = _repeats(rows)
+        rows[again] = zipf.draw(np.count_nonzero(again), rng)
+        rows.sort(axis=1)
+        objects[unfinished] = rows
+        unfinished = unfinished[_repeats(rows).any(axis=1)]
+    # What is left wants words too rare to wait for. The same law as a race: the
+    # first draw of a word comes at an exponential time, at the rate of its frequency.
+    for i in unfinished:
+        kept = np.unique(objects[i])
+        race = rng.standard_exponential(zipf.n_words) / zipf.frequency
+        race[kept] = np.inf
+        n_missing = objects.shape[1] - len(kept)
+        new = np.argpartition(race, n_missing - 1)[:n_missing]
+        objects[i] = np.sort(np.append(kept, new))
+
+
+def _repeats(rows):
+    """Which entries of sorted rows equal the one before them."""
+    again = np.zeros(rows.shape, dtype=bool)
+    np.equal(rows[:, 1:], rows[:, :-1], out=again[:, 1:])
+    return again
+
+
+def _draw_images(
+    y, objects, zipf, visibility, burst, noise, n_clutter, group_size, dtype, rng
+):
+    """Counts of the words in one image per label, as a CSR array."""
+    n_images, n_words = len(y), zipf.n_words
+    n_seen = visibility * objects.shape[1]
+    n_cells = objects.shape[1] + (n_seen + n_clutter) / (1 - burst)
+    block = int(max(1, BLOCK_SIZE // n_cells))
+    # An occurrence is a number, image * n_words + word: sorting brings those of a
+    # word together, and the length of the run is the count.
+    key_dtype = np.int32 if block * n_words < 2**31 else np.int64
+    image_keys = np.arange(block, dtype=key_dtype) * n_words
+
+    counts = np.empty(0, dtype=dtype)
+    columns = np.empty(0, dtype=np.int32)
+    indptr = np.zeros(n_images + 1, dtype=np.int64)
+    for start in range(0, n_images, block):
+        labels = y[start : start + block]
+        keys = image_keys[: len(labels)]
+        shows = np.flatnonzero(labels >= 0)
+        own = objects[labels[shows]] + keys[shows, None]
+        own = own[rng.random(own.shape, dtype=np.float32) < visibility]
+        clutter = np.repeat(
+            keys, rng.poisson(np.where(labels >= 0, n_clutter, n_clutter + n_seen))
+        )
+        clutter += zipf.draw(len(clutter), rng)
+
+        own = np.repeat(own, rng.geometric(1 - burst, len(own)))
+        clutter = np.repeat(clutter, rng.geometric(1 - burst, len(clutter)))
+        # Clutter is drawn as it is observed: noise has nothing to add to it.
+        _mistake(own, n_words, group_size, noise, rng)
+
+        occurrences = np.concatenate([own, clutter])
+        occurrences.sort()
+        is_first = np.ones(len(occurrences), dtype=bool)
+        np.not_equal(occurrences[1:], occurrences[:-1], out=is_first[1:])
+        first = np.flatnonzero(is_first)
+        distinct = occurrences[first]
+
+        stop = start + len(labels)
+        ends = np.searchsorted(distinct, keys + n_words)
+        indptr[start + 1 : stop + 1] = indptr[start] + ends
+        begin, end = indptr[start], indptr[stop]
+        if end > len(columns):
+            # What the blocks so far let expect of the others.
+            room = int(1.05 * end * n_images / stop)
+            columns.resize(room, refcheck=False)
+            counts.resize(room, refcheck=False)
+        columns[begin:end] = distinct % n_words
+        counts[begin:end] = np.diff(first, append=len(occurrences))
+    columns.resize(indptr[-1], refcheck=False)
+    counts.resize(indptr[-1], refcheck=False)
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)
+    X = sparse.csr_array((counts, columns, indptr), shape=(n_images, n_words))
+    X.has_canonical_format = True
+    return X
+
+
+def _mistake(keys, n_words, group_size, noise, rng):
+    """Move a share `noise` of the occurrences to another word of the group."""
+    moved = np.flatnonzero(rng.random(len(keys), dtype=np.float32) < noise)
+    word = keys[moved] % n_words
+    place = word % group_size
+    size = np.minimum(group_size, n_words - word + place)
+    # A step of 1 .. size - 1 around the group; alone in its group, a word stays.
+    step = 1 + (rng.random(len(moved)) * (size - 1)).astype(keys.dtype)
+    keys[moved] += (place + step) % size - place
