@@ -1,3 +1,7 @@
 """Learn similarities that rank: retrieval in scikit-learn terms."""
 
+from sklearn_simlearn._oasis import OASIS
+
 __version__ = "0.1.0"
+
+__all__ = ["OASIS"]

@@ -3,7 +3,8 @@
  * The binary stays portable: where compiler and loader can do it (GCC or Clang on
  * Linux with glibc), each function below is compiled for AVX-512, AVX2 and the
  * baseline, and the loader picks one on the machine at hand. Elsewhere the baseline
- * alone is compiled. Every version adds in the same order, so all give equal results.
+ * alone is compiled. Every version adds in the same order and none fuses a product into
+ * a sum (-ffp-contract=off), so all give equal results.
  */
 #ifndef SIMLEARN_SIMD_H
 #define SIMLEARN_SIMD_H
@@ -14,7 +15,10 @@
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && \
     ((defined(__GNUC__) && !defined(__clang__)) || \
      (defined(__clang_major__) && __clang_major__ >= 17))
-#define SIMLEARN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define SIMLEARN_CLONES \
+    __attribute__((unused, target_clones("avx512f", "avx2", "default")))
+#elif defined(__GNUC__)
+#define SIMLEARN_CLONES __attribute__((unused))
 #else
 #define SIMLEARN_CLONES
 #endif

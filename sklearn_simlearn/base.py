@@ -1,6 +1,9 @@
 """What the learners share."""
 
+from functools import wraps
+
 import numpy as np
+from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -123,3 +126,39 @@ class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def all_or_nothing(fit):
+    """Decorator: a `fit` that fails or is interrupted leaves the estimator as it was.
+
+    Checking the input sets `n_features_in_`, by which an estimator counts as fitted;
+    whatever happens afterwards, it goes with the rest.
+    """
+
+    @wraps(fit)
+    def guarded(self, *args, **kwargs):
+        before = _fitted_attributes(self)
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            for name in _fitted_attributes(self):
+                delattr(self, name)
+            vars(self).update(before)
+            raise
+
+    return guarded
+
+
+def _fitted_attributes(estimator):
+    return {name: v for name, v in vars(estimator).items() if name.endswith("_")}
+
+
+def append_columns(X, extra, scale=None):
+    """[X, extra] with the rows multiplied by `scale`, of the dtype of X."""
+    if sparse.issparse(X):
+        out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
+        if scale is not None:
+            out.data *= np.repeat(scale, np.diff(out.indptr)).astype(X.dtype)
+        return out
+    out = np.hstack([X, extra]).astype(X.dtype, copy=False)
+    return out if scale is None else out * scale[:, None].astype(X.dtype)

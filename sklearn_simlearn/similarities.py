@@ -14,13 +14,14 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from sklearn_simlearn.base import SimilarityMixin
+from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
 
 
 class _HandMadeSimilarity(SimilarityMixin, BaseEstimator):
     """A similarity with statistics of the data, but nothing learned from labels."""
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None):
         """Gather the statistics of the words.
 
@@ -97,7 +98,9 @@ class CosineSimilarity(_HandMadeSimilarity):
         self.use_idf = use_idf
 
     def _gather(self, X):
-        self.idf_ = _idf(X) if self.use_idf else np.ones(X.shape[1])
+        self.idf_ = (
+            inverse_document_frequency(X) if self.use_idf else np.ones(X.shape[1])
+        )
         self._n_features_out = X.shape[1]
 
     def _encode_queries(self, X):
@@ -175,7 +178,9 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
         self.use_idf = use_idf
 
     def _gather(self, X):
-        self.idf_ = _idf(X) if self.use_idf else np.ones(X.shape[1])
+        self.idf_ = (
+            inverse_document_frequency(X) if self.use_idf else np.ones(X.shape[1])
+        )
         mean = _scale_columns(X, self.idf_).mean(axis=0, dtype=np.float64)
         self.mean_ = np.asarray(mean).ravel()
         self._n_features_out = X.shape[1] + 2
@@ -184,12 +189,12 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
         X, on_mean, scale = self._centre(X)
         rest = self.beta * (self.beta * self.mean_ @ self.mean_ - on_mean)
         extra = np.column_stack([np.ones(len(scale)), rest])
-        return _append_columns(X, extra, scale)
+        return append_columns(X, extra, scale)
 
     def _encode_items(self, X):
         X, on_mean, scale = self._centre(X)
         extra = np.column_stack([-self.beta * on_mean, np.ones(len(scale))])
-        return _append_columns(X, extra, scale)
+        return append_columns(X, extra, scale)
 
     def _centre(self, X):
         """Weighted rows, their products with the mean, one over their norm less it."""
@@ -259,7 +264,7 @@ class BurstinessSimilarity(_HandMadeSimilarity):
         self.normalize = normalize
 
     def _gather(self, X):
-        self.idf_ = _idf(X)
+        self.idf_ = inverse_document_frequency(X)
         total = np.asarray(np.sqrt(X).sum(axis=0, dtype=np.float64)).ravel()
         self.burst_ = np.sqrt(np.where(total > 0, total, 1))
         self._n_features_out = X.shape[1]
@@ -396,11 +401,11 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         lam = np.repeat(lam, np.diff(unary.indptr))
         if self.p == 1:
             unary.data[:] = 1 + lam
-            return _append_columns(unary, extra)
+            return append_columns(unary, extra)
         level = unary.indices % self.max_count_ + 1
         count = np.repeat(X.data, X.data.astype(np.int64))
         unary.data[:] = (1 - lam) * (2 * level - 1 - 2 * count)
-        return _append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
+        return append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
 
     def _encode_items(self, X):
         X = self._clip(X)
@@ -409,7 +414,7 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         extra = np.column_stack([-own, np.ones(X.shape[0])])
         if self.p == 2:
             unary = sparse.hstack([unary, X], format="csr")
-        return _append_columns(unary, extra)
+        return append_columns(unary, extra)
 
     def _adapt(self, unary):
         """Lambda of each query; alpha - 1 for one that shares nothing with training."""
@@ -434,7 +439,7 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         return tags
 
 
-def _idf(X):
+def inverse_document_frequency(X):
     """log(n / n_i), with n_i at least 1."""
     n_samples, n_features = X.shape
     if sparse.issparse(X):
@@ -456,17 +461,6 @@ def _scale_columns(X, scale):
 
 def _power(X, p):
     return X.power(p) if sparse.issparse(X) else X**p
-
-
-def _append_columns(X, extra, scale=None):
-    """[X, extra] with the rows multiplied by `scale`, of the dtype of X."""
-    if sparse.issparse(X):
-        out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
-        if scale is not None:
-            out.data *= np.repeat(scale, np.diff(out.indptr)).astype(X.dtype)
-        return out
-    out = np.hstack([X, extra]).astype(X.dtype, copy=False)
-    return out if scale is None else out * scale[:, None].astype(X.dtype)
 
 
 def _unary(X, max_count):
