@@ -1,0 +1,105 @@
+"""Mean average precision: ours against NumPy, ranx and pytrec_eval.
+
+    pip install ranx pytrec-eval-terrier
+    python benchmarks/bench_metrics.py
+
+Every figure is from the one run that prints it, on one thread. The peers get their
+inputs prebuilt, and ranx a warm-up for its compiler.
+"""
+
+import numpy as np
+from _common import best_seconds, print_table
+from threadpoolctl import threadpool_limits
+
+from sklearn_simlearn.metrics import mean_average_precision
+
+N_QUERIES, N_ITEMS, N_CLASSES = 1000, 5000, 50
+
+
+def numpy_map(relevance, similarity):
+    """Vectorised: sort every list, accumulate the hits along it."""
+    order = np.argsort(-similarity, axis=1)
+    hits = np.take_along_axis(relevance, order, axis=1)
+    precision = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
+    return np.mean((precision * hits).sum(axis=1) / hits.sum(axis=1))
+
+
+def main():
+    rng = np.random.default_rng(0)
+    items, queries = (rng.integers(N_CLASSES, size=n) for n in (N_ITEMS, N_QUERIES))
+    relevance = queries[:, None] == items
+    similarity = rng.standard_normal((N_QUERIES, N_ITEMS)) + relevance
+    rows = []
+
+    def add(name, function, repeat=5):
+        value = function()  # the warm-up
+        rows.append([name, value, best_seconds(function, repeat=repeat)])
+
+    with threadpool_limits(limits=1):
+        add("ours, float64", lambda: mean_average_precision(relevance, similarity))
+        single = similarity.astype(np.float32)
+        add("ours, float32", lambda: mean_average_precision(relevance, single))
+        add("NumPy argsort, float64", lambda: numpy_map(relevance, similarity))
+        add("NumPy argsort, float32", lambda: numpy_map(relevance, single))
+        add_ranx(add, relevance, similarity)
+        add_pytrec_eval(add, relevance, similarity)
+
+    ours = rows[0][2]
+    print(
+        f"mAP of {N_QUERIES} queries x {N_ITEMS} items, {N_CLASSES} classes, 1 thread"
+    )
+    print_table(
+        ["", "mAP", "ms", "x ours"],
+        [[n, f"{v:.6f}", f"{1e3 * s:.1f}", f"{s / ours:.1f}"] for n, v, s in rows],
+    )
+
+
+def add_ranx(add, relevance, similarity):
+    try:
+        import numba
+        from ranx import Qrels, Run, evaluate
+    except ImportError:
+        print("ranx is not installed: left out")
+        return
+    numba.set_num_threads(1)
+    query_names = [f"q{i}" for i in range(N_QUERIES)]
+    item_names = np.array([f"d{i}" for i in range(N_ITEMS)])
+    truth = Qrels(
+        {
+            name: dict.fromkeys(item_names[row].tolist(), 1)
+            for name, row in zip(query_names, relevance, strict=True)
+        }
+    )
+    run = Run(
+        {
+            name: dict(zip(item_names.tolist(), row.tolist(), strict=True))
+            for name, row in zip(query_names, similarity, strict=True)
+        }
+    )
+    add("ranx", lambda: evaluate(truth, run, "map"), repeat=2)
+
+
+def add_pytrec_eval(add, relevance, similarity):
+    try:
+        import pytrec_eval
+    except ImportError:
+        print("pytrec_eval is not installed: left out")
+        return
+    truth = {
+        f"q{i}": {f"d{j}": 1 for j in np.flatnonzero(row)}
+        for i, row in enumerate(relevance)
+    }
+    run = {
+        f"q{i}": {f"d{j}": float(s) for j, s in enumerate(row)}
+        for i, row in enumerate(similarity)
+    }
+    evaluator = pytrec_eval.RelevanceEvaluator(truth, {"map"})
+
+    def measure():
+        return np.mean([query["map"] for query in evaluator.evaluate(run).values()])
+
+    add("pytrec_eval", measure, repeat=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Sphinx configuration."""
+
+import warnings
+
+import sklearn_simlearn
+
+project = "sklearn_simlearn"
+author = "The sklearn_simlearn developers"
+copyright = "2026, the sklearn_simlearn developers"
+version = release = sklearn_simlearn.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {"show_toc_level": 2}
+
+autosummary_generate = True
+autodoc_default_options = {"members": True, "inherited-members": True}
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+# References to other projects are shown as text: building needs no network.
+suppress_warnings = ["config.cache"]
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "abort_on_example_error": True,
+    "show_memory": False,
+    "show_signature": False,
+}
+warnings.filterwarnings(
+    "ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning
+)
