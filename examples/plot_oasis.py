@@ -12,8 +12,8 @@ similarity is the cosine, so the comparison is fair by construction. The maths i
 # %%
 # Data
 # ----
-# Handwritten digits, as counts of the small patches they are made of. Rows of tf-idf have
-# unit length, which makes the untrained similarity the cosine.
+# Handwritten digits, as counts of the small patches they are made of. Rows of tf-idf
+# have unit length, which makes the untrained similarity the cosine.
 
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.model_selection import train_test_split
@@ -30,7 +30,8 @@ X_train, X_test = tfidf.transform(X_train), tfidf.transform(X_test)
 # %%
 # Choosing the step size
 # ----------------------
-# A learner is no classifier to scikit-learn, so ``cv=3`` would not stratify: ask for it.
+# A learner is no classifier to scikit-learn, so ``cv=3`` would not stratify: ask for
+# it.
 
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 

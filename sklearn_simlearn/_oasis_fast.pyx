@@ -63,8 +63,8 @@ def sweep_sparse(
 ):
     """Visit the triplets once, in order, updating the dense W in place.
 
-    No row of the data has more than `longest` entries. Returns the sum of the hinge losses, each taken before its own update, and the
-    number of updates.
+    No row of the data has more than `longest` entries. Returns the sum of the hinge
+    losses, each taken before its own update, and the number of updates.
     """
     cdef Py_ssize_t d = W.shape[1], t, n_q, n_a, n_b, n_updates = 0
     cdef int64_t q, positive, negative

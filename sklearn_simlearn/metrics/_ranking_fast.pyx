@@ -7,7 +7,7 @@ cumulative sum over the gaps gives the ranks. See doc/user_guide/measures.rst.
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int8_t, int32_t, int64_t
 import numpy as np
 
@@ -18,6 +18,12 @@ cdef extern from "_simd.h":
     void count_greater_double(
         const double* keys, int32_t n_keys, const double* scores, Py_ssize_t n_scores,
         int32_t* position) noexcept nogil
+    int32_t count_equal_float(
+        const float* keys, const float* scores, Py_ssize_t n_scores,
+        const int32_t* position) noexcept nogil
+    int32_t count_equal_double(
+        const double* keys, const double* scores, Py_ssize_t n_scores,
+        const int32_t* position) noexcept nogil
 
 # What becomes of an irrelevant item whose score equals that of a relevant one.
 cdef enum:
@@ -50,20 +56,20 @@ def rank_relevant(
     cdef Py_ssize_t n_queries = similarity.shape[0]
     cdef Py_ssize_t n_items = similarity.shape[1]
     cdef Py_ssize_t i
-    cdef int32_t most = 1, n_padded = 1
+    cdef int32_t most = 1
     for i in range(n_queries):
         most = max(most, <int32_t>(offsets[i + 1] - offsets[i]))
-    while n_padded <= most:
-        n_padded *= 2
+    cdef int32_t room = padded_length(most) + 1
 
     # One row of scratch a thread.
     dtype = np.float32 if floating is float else np.float64
-    cdef floating[:, ::1] keys = np.empty((n_threads, n_padded), dtype=dtype)
-    cdef floating[:, ::1] keys_scratch = np.empty((n_threads, n_padded), dtype=dtype)
+    cdef floating[:, ::1] keys = np.empty((n_threads, room), dtype=dtype)
+    cdef floating[:, ::1] keys_scratch = np.empty((n_threads, room), dtype=dtype)
     cdef int32_t[:, ::1] item_scratch = np.empty((n_threads, most), dtype=np.int32)
     cdef int32_t[:, ::1] start = np.empty((n_threads, most + 1), dtype=np.int32)
     cdef int32_t[:, ::1] gap = np.empty((n_threads, most + 1), dtype=np.int32)
     cdef int32_t[:, ::1] tied = np.empty((n_threads, most + 1), dtype=np.int32)
+    cdef int32_t[:, ::1] between = np.empty((n_threads, room), dtype=np.int32)
     cdef int32_t[:, ::1] position = np.empty((n_threads, CHUNK), dtype=np.int32)
     cdef int t
 
@@ -74,7 +80,8 @@ def rank_relevant(
                 &similarity[i, 0], &relevance[i, 0], n_items,
                 <int32_t>(offsets[i + 1] - offsets[i]), ties,
                 &keys[t, 0], &keys_scratch[t, 0], &item_scratch[t, 0],
-                &start[t, 0], &gap[t, 0], &tied[t, 0], &position[t, 0],
+                &start[t, 0], &gap[t, 0], &tied[t, 0], &between[t, 0],
+                &position[t, 0],
                 &n_above[offsets[i]], &n_tied[offsets[i]], &item[offsets[i]],
             )
 
@@ -83,11 +90,12 @@ cdef void rank_one(
     const floating* score, const int8_t* relevance, Py_ssize_t n_items,
     int32_t n_relevant, int ties,
     floating* keys, floating* keys_scratch, int32_t* item_scratch,
-    int32_t* start, int32_t* gap, int32_t* tied, int32_t* position,
+    int32_t* start, int32_t* gap, int32_t* tied, int32_t* between,
+    int32_t* position,
     int32_t* n_above, int32_t* n_tied, int32_t* item,
 ) noexcept nogil:
     cdef Py_ssize_t j, first, n
-    cdef int32_t slot, group, n_groups, n_padded, above
+    cdef int32_t slot, group, n_groups, n_padded, n_equal, above
 
     slot = 0
     for j in range(n_items):
@@ -105,32 +113,44 @@ cdef void rank_one(
             keys_scratch[n_groups] = keys[slot]
             n_groups += 1
     start[n_groups] = n_relevant
-    n_padded = 1
-    while n_padded <= n_groups:
-        n_padded *= 2
+    n_padded = padded_length(n_groups)
     for group in range(n_groups, n_padded):
         keys_scratch[group] = -INFINITY
+    keys_scratch[n_padded] = NAN
 
-    # gap[slot]: irrelevant items between relevant slot - 1 and slot. tied[group]:
-    # irrelevant items of the group's score (SHARE), or its relevant items that have
-    # gone by already (INDEX).
+    # between[group]: irrelevant items between two groups. gap[slot]: those of a
+    # group's own score that a rule puts before the slot. tied[group]: those that stay
+    # tied (SHARE), or the relevant items of the group that have gone by (INDEX).
     for slot in range(n_relevant + 1):
         gap[slot] = 0
         tied[slot] = 0
+    for group in range(n_padded + 1):
+        between[group] = 0
     first = 0
     while first < n_items:
         n = min(<Py_ssize_t>CHUNK, n_items - first)
-        if floating is float:
-            count_greater_float(
-                keys_scratch, n_padded - 1, score + first, n, position)
-        else:
-            count_greater_double(
-                keys_scratch, n_padded - 1, score + first, n, position)
+        count_greater(keys_scratch, n_padded - 1, score + first, n, position)
         for j in range(n):
-            group = position[j]
-            if relevance[first + j] == 0:
-                if group == n_groups or keys_scratch[group] != score[first + j]:
-                    gap[start[group]] += 1
+            if relevance[first + j] != 0:
+                # The last place is for what is not counted; its key equals nothing.
+                if ties == INDEX and relevance[first + j] > 0:
+                    position[j] = -1 - position[j]
+                else:
+                    position[j] = n_padded
+        # With INDEX, some positions are negative: no place to look for equal keys.
+        n_equal = 1
+        if ties != INDEX:
+            n_equal = count_equal(keys_scratch, score + first, n, position)
+        if n_equal == 0:
+            for j in range(n):
+                between[position[j]] += 1
+        else:
+            for j in range(n):
+                group = position[j]
+                if group < 0:
+                    tied[-1 - group] += 1
+                elif keys_scratch[group] != score[first + j]:
+                    between[group] += 1
                 elif ties == SHARE:
                     tied[group] += 1
                 elif ties == AFTER:
@@ -139,9 +159,9 @@ cdef void rank_one(
                     gap[start[group]] += 1
                 else:
                     gap[start[group] + tied[group]] += 1
-            elif ties == INDEX and relevance[first + j] > 0:
-                tied[group] += 1
         first += n
+    for group in range(n_groups):
+        gap[start[group]] += between[group]
 
     above = 0
     for group in range(n_groups):
@@ -156,6 +176,34 @@ cdef void rank_one(
                 above += gap[slot]
                 n_above[slot] = above + slot
                 n_tied[slot] = 1
+
+
+cdef inline void count_greater(
+    const floating* keys, int32_t n_keys, const floating* scores, Py_ssize_t n_scores,
+    int32_t* position,
+) noexcept nogil:
+    if floating is float:
+        count_greater_float(keys, n_keys, scores, n_scores, position)
+    else:
+        count_greater_double(keys, n_keys, scores, n_scores, position)
+
+
+cdef inline int32_t count_equal(
+    const floating* keys, const floating* scores, Py_ssize_t n_scores,
+    const int32_t* position,
+) noexcept nogil:
+    if floating is float:
+        return count_equal_float(keys, scores, n_scores, position)
+    else:
+        return count_equal_double(keys, scores, n_scores, position)
+
+
+cdef inline int32_t padded_length(int32_t n_keys) noexcept nogil:
+    """Room for the keys and one more, as a power of 2 that the search can handle."""
+    cdef int32_t length = 16
+    while length <= n_keys:
+        length *= 2
+    return length
 
 
 cdef void sort_descending(

@@ -1,0 +1,369 @@
+"""OASIS: speed against a plain C loop, scale, and the experiments of its paper.
+
+    SIMLEARN_DATA=... python benchmarks/bench_oasis.py [speed|scale|mnist|caltech|rank]
+
+Without an argument all parts run. Every figure is measured in the run that prints it;
+compare the ratios, not the seconds. "speed" needs gcc.
+"""
+
+import ctypes
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _common import as_counts, best_seconds, load, load_mnist, print_table
+from scipy import sparse
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.preprocessing import normalize
+
+from sklearn_simlearn import OASIS
+from sklearn_simlearn.metrics import mean_average_precision, retrieval_report
+from sklearn_simlearn.similarities import CosineSimilarity
+
+# The algorithm as one writes it down first: one triplet at a time, float32, W row-major.
+PLAIN_C = r"""
+#include <stdint.h>
+
+static float step(float margin, float norm2, float C) {
+    if (margin >= 1 || norm2 <= 0) return 0;
+    float tau = (1 - margin) / norm2;
+    return tau < C ? tau : C;
+}
+
+void sweep_csr(float *W, int64_t d, const float *x, const int32_t *index,
+               const int32_t *start, const int64_t *triplets, int64_t n, float C) {
+    for (int64_t t = 0; t < n; t++) {
+        int64_t q = triplets[3 * t], p = triplets[3 * t + 1], m = triplets[3 * t + 2];
+        float margin = 0, q2 = 0, delta2 = 0;
+        for (int32_t i = start[q]; i < start[q + 1]; i++) {
+            const float *row = W + index[i] * d;
+            float s = 0;
+            for (int32_t j = start[p]; j < start[p + 1]; j++) s += x[j] * row[index[j]];
+            for (int32_t j = start[m]; j < start[m + 1]; j++) s -= x[j] * row[index[j]];
+            margin += x[i] * s;
+            q2 += x[i] * x[i];
+        }
+        int32_t j = start[p], k = start[m];
+        while (j < start[p + 1] || k < start[m + 1]) {
+            float v;
+            if (k == start[m + 1] || (j < start[p + 1] && index[j] < index[k]))
+                v = x[j++];
+            else if (j == start[p + 1] || index[k] < index[j])
+                v = x[k++];
+            else
+                v = x[j++] - x[k++];
+            delta2 += v * v;
+        }
+        float tau = step(margin, q2 * delta2, C);
+        if (tau == 0) continue;
+        for (int32_t i = start[q]; i < start[q + 1]; i++) {
+            float *row = W + index[i] * d, a = tau * x[i];
+            for (int32_t j = start[p]; j < start[p + 1]; j++) row[index[j]] += a * x[j];
+            for (int32_t j = start[m]; j < start[m + 1]; j++) row[index[j]] -= a * x[j];
+        }
+    }
+}
+
+void sweep_dense(float *W, int64_t d, const float *X, const int64_t *triplets, int64_t n,
+                 float C, float *delta, float *product) {
+    for (int64_t t = 0; t < n; t++) {
+        const float *q = X + triplets[3 * t] * d, *p = X + triplets[3 * t + 1] * d,
+                    *m = X + triplets[3 * t + 2] * d;
+        float margin = 0, q2 = 0, delta2 = 0;
+        for (int64_t j = 0; j < d; j++) {
+            delta[j] = p[j] - m[j];
+            product[j] = 0;
+        }
+        /* q' W row by row, so that the compiler may vectorise without reordering. */
+        for (int64_t i = 0; i < d; i++)
+            for (int64_t j = 0; j < d; j++) product[j] += q[i] * W[i * d + j];
+        for (int64_t j = 0; j < d; j++) {
+            margin += product[j] * delta[j];
+            q2 += q[j] * q[j];
+            delta2 += delta[j] * delta[j];
+        }
+        float tau = step(margin, q2 * delta2, C);
+        if (tau == 0) continue;
+        for (int64_t i = 0; i < d; i++)
+            for (int64_t j = 0; j < d; j++) W[i * d + j] += tau * q[i] * delta[j];
+    }
+}
+"""
+
+
+def compile_plain_c(folder):
+    source, library = Path(folder) / "plain.c", Path(folder) / "plain.so"
+    source.write_text(PLAIN_C)
+    command = ["gcc", "-O3", "-march=native", "-shared", "-fPIC"]
+    subprocess.run([*command, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def zipf_rows(n_samples, n_features, n_nonzeros, rng):
+    """Unit rows with distinct columns drawn by Zipf's law, numbered at random."""
+    frequency = 1 / np.arange(1, n_features + 1)
+    cumulative = np.cumsum(frequency / frequency.sum())
+    name = rng.permutation(n_features).astype(np.int32)
+    indices = np.empty((n_samples, n_nonzeros), dtype=np.int32)
+    for start in range(0, n_samples, 10_000):
+        rows = indices[start : start + 10_000]
+        draws = np.searchsorted(cumulative, rng.random((len(rows), 6 * n_nonzeros)))
+        for row, drawn in zip(rows, draws, strict=True):
+            distinct = np.unique(np.minimum(drawn, n_features - 1))
+            if len(distinct) < n_nonzeros:
+                rest = np.setdiff1d(np.arange(n_features), distinct)
+                distinct = np.append(distinct, rest[: n_nonzeros - len(distinct)])
+            row[:] = np.sort(name[rng.permutation(distinct)[:n_nonzeros]])
+    data = np.abs(rng.standard_normal(indices.shape, dtype=np.float32))
+    data /= np.linalg.norm(data, axis=1, keepdims=True)
+    indptr = np.arange(0, indices.size + 1, n_nonzeros, dtype=np.int32)
+    return sparse.csr_array(
+        (data.ravel(), indices.ravel(), indptr), shape=(n_samples, n_features)
+    )
+
+
+def speed():
+    print("fit, sampling included, against a plain C loop (gcc -O3 -march=native)")
+    rng = np.random.default_rng(0)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        plain = compile_plain_c(folder)
+        for n_features, n_triplets in [(1000, 60_000), (10_000, 20_000)]:
+            X = zipf_rows(5000, n_features, 70, rng)
+            y = rng.integers(50, size=5000)
+            triplets = rng.integers(5000, size=(n_triplets, 3))
+
+            def loop(X=X, triplets=triplets):
+                W = np.eye(X.shape[1], dtype=np.float32)
+                plain.sweep_csr(
+                    pointer(W),
+                    ctypes.c_int64(X.shape[1]),
+                    pointer(X.data),
+                    pointer(X.indices),
+                    pointer(X.indptr),
+                    pointer(triplets),
+                    ctypes.c_int64(len(triplets)),
+                    ctypes.c_float(0.1),
+                )
+
+            oasis = OASIS(n_triplets=n_triplets, random_state=0)
+            rows.append(compare(f"CSR, d = {n_features}", oasis, X, y, loop))
+
+        X, n_triplets = normalize(rng.standard_normal((5000, 260))), 50_000
+        X, y = X.astype(np.float32), rng.integers(50, size=5000)
+        triplets = rng.integers(5000, size=(n_triplets, 3))
+        scratch = np.empty((2, 260), dtype=np.float32)
+
+        def dense_loop():
+            W = np.eye(260, dtype=np.float32)
+            plain.sweep_dense(
+                pointer(W),
+                ctypes.c_int64(260),
+                pointer(X),
+                pointer(triplets),
+                ctypes.c_int64(n_triplets),
+                ctypes.c_float(0.1),
+                pointer(scratch[0]),
+                pointer(scratch[1]),
+            )
+
+        oasis = OASIS(n_triplets=n_triplets, random_state=0)
+        rows.append(compare("dense, d = 260", oasis, X, y, dense_loop))
+    print_table(["", "fit, us a triplet", "C loop", "fit / C loop"], rows)
+
+    print("two rankers, one job against two")
+    X, y = zipf_rows(5000, 1000, 70, rng), rng.integers(50, size=5000)
+    seconds = {
+        n_jobs: best_seconds(
+            lambda n_jobs=n_jobs: OASIS(
+                n_triplets=60_000, n_models=2, n_jobs=n_jobs, random_state=0
+            ).fit(X, y)
+        )
+        for n_jobs in (1, 2)
+    }
+    print(f"{seconds[1] / seconds[2]:.2f} times faster on two")
+
+
+def compare(name, oasis, X, y, loop):
+    ours = best_seconds(lambda: oasis.fit(X, y)) / oasis.n_triplets * 1e6
+    plain = best_seconds(loop) / oasis.n_triplets * 1e6
+    return [name, f"{ours:.2f}", f"{plain:.2f}", f"{ours / plain:.2f}"]
+
+
+def scale():
+    n_samples, n_features, n_nonzeros, n_triplets = 1_000_000, 10_000, 70, 150_000
+    print(f"{n_samples} x {n_features} CSR, {n_nonzeros} non-zeros a row, float32")
+    rng = np.random.default_rng(0)
+    X = zipf_rows(n_samples, n_features, n_nonzeros, rng)
+    y = rng.integers(1000, size=n_samples)
+    X_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    W_bytes = n_features**2 * 4
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    class Clock:
+        """Notes the time of each interval."""
+
+        def __init__(self):
+            self.times = []
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context):
+            self.times.append(time.perf_counter())
+
+    clock = Clock()
+    oasis = OASIS(n_triplets=n_triplets, random_state=0).set_callbacks(clock)
+    oasis.fit(X, y)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    seconds = np.diff(clock.times[:-1])
+    rate = oasis.validation_interval / np.median(seconds)
+    third = len(seconds) // 3
+    print(
+        f"{rate:.0f} triplets a second; the last third of them at "
+        f"{np.median(seconds[:third]) / np.median(seconds[-third:]):.2f} times the rate "
+        "of the first"
+    )
+    print(
+        f"X {X_bytes / 2**20:.0f} MiB, W {W_bytes / 2**20:.0f} MiB; peak of the process "
+        f"grew by {(after - before) / 2**20:.0f} MiB during fit, "
+        f"{(after - before - W_bytes) / (X_bytes + W_bytes):+.1%} of X + W beyond W"
+    )
+    print(f"160 million triplets at this rate: {160e6 / rate / 60:.0f} minutes")
+
+
+def mnist():
+    X, y = load_mnist()
+    queries = np.arange(60_000, 61_000)
+    items = np.setdiff1d(np.arange(70_000), queries)
+    relevance = y[queries, None] == y[items]
+
+    def score(learner):
+        return mean_average_precision(
+            relevance, learner.similarity(X[queries], X[items]), n_jobs=2
+        )
+
+    start = time.perf_counter()
+    oasis = OASIS(C=0.1, n_triplets=500_000, random_state=0).fit(X[:60_000], y[:60_000])
+    seconds = time.perf_counter() - start
+    print("MNIST, PCA to 260, unit length, 1,000 test queries against the other 69,000")
+    cosine = CosineSimilarity(use_idf=False).fit(X[:60_000])
+    print_table(
+        ["", "mAP", "fit s"],
+        [
+            ["cosine", f"{score(cosine):.3f}", ""],
+            ["OASIS, 500,000 triplets", f"{score(oasis):.3f}", f"{seconds:.1f}"],
+        ],
+    )
+
+
+def caltech_folds(n_classes, n_folds=5):
+    """Unit tf-idf rows: 40 training and 25 test images of each class, by fold."""
+    arrays = load("caltech101_oasis_b32_1k.npz")
+    X, y = as_counts(arrays), arrays["y"].astype(np.int64)
+    sizes = np.bincount(y[~arrays["is_background"]], minlength=y.max() + 1)
+    classes = np.flatnonzero(sizes >= 65)[:n_classes]
+    for fold in range(n_folds):
+        rng = np.random.default_rng(fold)
+        chosen = [rng.permutation(np.flatnonzero(y == c))[:65] for c in classes]
+        train = np.concatenate([rows[:40] for rows in chosen])
+        test = np.concatenate([rows[40:] for rows in chosen])
+        tfidf = CosineSimilarity().fit(X[train])
+        yield tfidf.transform(X[train]), y[train], tfidf.transform(X[test]), y[test]
+
+
+def caltech():
+    print("Caltech-101 visterms, 1,000 words; 40 + 25 images a class; mean of 5 folds")
+    for n_classes in (10, 20, 39):
+        models = {
+            "cosine": CosineSimilarity(use_idf=False),
+            "OASIS": OASIS(n_triplets=60_000, random_state=0),
+            "Proj-OASIS": OASIS(n_triplets=60_000, symmetric="final", random_state=0),
+            "Online-Proj-OASIS": OASIS(
+                n_triplets=60_000, symmetric="online", random_state=0
+            ),
+            "Dissim-OASIS": OASIS(
+                n_triplets=60_000, symmetric="dissimilarity", random_state=0
+            ),
+            "OASIS, PSD": OASIS(n_triplets=60_000, psd="final", random_state=0),
+            "NCA": NeighborhoodComponentsAnalysis(
+                n_components=50, init="pca", max_iter=30, random_state=0
+            ),
+        }
+        values = {name: [] for name in models}
+        for X_train, y_train, X_test, y_test in caltech_folds(n_classes):
+            for name, model in models.items():
+                dense = name == "NCA"
+                A, B = (
+                    (X_train.toarray(), X_test.toarray())
+                    if dense
+                    else (X_train, X_test)
+                )
+                start = time.perf_counter()
+                model.fit(A, y_train)
+                seconds = time.perf_counter() - start
+                report = retrieval_report(model, B, y_test, k=(1, 10, 50))
+                values[name].append(
+                    [
+                        report.average_precision.mean(),
+                        report.precision_at_1.mean(),
+                        report.precision_at_10.mean(),
+                        report.precision_at_50.mean(),
+                        seconds,
+                    ]
+                )
+        means = {name: np.mean(value, axis=0) for name, value in values.items()}
+        base = means["cosine"][0]
+        rows = [
+            [
+                name,
+                f"{value[0]:.3f} +- {np.std(values[name], axis=0)[0]:.3f}",
+                f"{value[0] / base - 1:+.0%}",
+                *(f"{v:.3f}" for v in value[1:4]),
+                f"{value[4]:.2f}",
+            ]
+            for name, value in means.items()
+        ]
+        header = [f"{n_classes} classes", "mAP", "gain", "P@1", "P@10", "P@50", "fit s"]
+        print_table(header, rows)
+
+
+def rank():
+    print("Caltech-101 visterms, 20 classes: mAP of OASIS cut down to n_components")
+    values = {}
+    for X_train, y_train, X_test, y_test in caltech_folds(20):
+        for n_components in (None, 200, 100, 50, 20, 10, 5):
+            oasis = OASIS(n_triplets=60_000, n_components=n_components, random_state=0)
+            score = oasis.fit(X_train, y_train).score(X_test, y_test)
+            values.setdefault(n_components, []).append(score)
+    full = np.mean(values[None])
+    print_table(
+        ["n_components", "mAP", "of the full W"],
+        [
+            ["all" if r is None else r, f"{np.mean(v):.3f}", f"{np.mean(v) / full:.1%}"]
+            for r, v in values.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    parts = [speed, scale, mnist, caltech, rank]
+    names = sys.argv[1:] or [part.__name__ for part in parts]
+    for part in parts:
+        if part.__name__ in names:
+            part()
+            print()
