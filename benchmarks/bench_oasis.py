@@ -24,7 +24,7 @@ from sklearn_simlearn import OASIS
 from sklearn_simlearn.metrics import mean_average_precision, retrieval_report
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# The algorithm as one writes it down first: one triplet at a time, float32, W row-major.
+# The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
 PLAIN_C = r"""
 #include <stdint.h>
 
@@ -68,8 +68,8 @@ void sweep_csr(float *W, int64_t d, const float *x, const int32_t *index,
     }
 }
 
-void sweep_dense(float *W, int64_t d, const float *X, const int64_t *triplets, int64_t n,
-                 float C, float *delta, float *product) {
+void sweep_dense(float *W, int64_t d, const float *X, const int64_t *triplets,
+                 int64_t n, float C, float *delta, float *product) {
     for (int64_t t = 0; t < n; t++) {
         const float *q = X + triplets[3 * t] * d, *p = X + triplets[3 * t + 1] * d,
                     *m = X + triplets[3 * t + 2] * d;
@@ -233,15 +233,16 @@ def scale():
     seconds = np.diff(clock.times[:-1])
     rate = oasis.validation_interval / np.median(seconds)
     third = len(seconds) // 3
+    steady = np.median(seconds[:third]) / np.median(seconds[-third:])
+    beyond = (after - before - W_bytes) / (X_bytes + W_bytes)
     print(
-        f"{rate:.0f} triplets a second; the last third of them at "
-        f"{np.median(seconds[:third]) / np.median(seconds[-third:]):.2f} times the rate "
-        "of the first"
+        f"{rate:.0f} triplets a second; the last third of them at {steady:.2f} times "
+        "the rate of the first"
     )
     print(
-        f"X {X_bytes / 2**20:.0f} MiB, W {W_bytes / 2**20:.0f} MiB; peak of the process "
-        f"grew by {(after - before) / 2**20:.0f} MiB during fit, "
-        f"{(after - before - W_bytes) / (X_bytes + W_bytes):+.1%} of X + W beyond W"
+        f"X {X_bytes / 2**20:.0f} MiB, W {W_bytes / 2**20:.0f} MiB; the peak of the "
+        f"process grew by {(after - before) / 2**20:.0f} MiB during fit: W and "
+        f"{beyond:+.1%} of X + W"
     )
     print(f"160 million triplets at this rate: {160e6 / rate / 60:.0f} minutes")
 

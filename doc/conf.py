@@ -40,3 +40,14 @@ sphinx_gallery_conf = {
 warnings.filterwarnings(
     "ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning
 )
+
+
+def skip_what_scikit_learn_documents(app, what, name, obj, skip, options):
+    """Leave out inherited methods such as `get_params`: their texts refer to pages of
+    scikit-learn's own guide."""
+    module = getattr(obj, "__module__", None) or ""
+    return True if module.startswith("sklearn.") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_what_scikit_learn_documents)

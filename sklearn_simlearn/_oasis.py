@@ -52,10 +52,9 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         Number of triplets drawn and visited, each once. This is the whole training
         budget: an online learner has no convergence to wait for.
 
-    init : {"identity", "zero", "tfidf"} or array-like of shape \
-            (n_features, n_features), default="identity"
-        Where :math:`W` starts. "tfidf" is the diagonal of squared inverse document
-        frequencies, for raw counts.
+    init : str or array-like of shape (n_features, n_features), default="identity"
+        Where :math:`W` starts: "identity", "zero", "tfidf", which is the diagonal of
+        squared inverse document frequencies, for raw counts, or a matrix.
 
     symmetric : {None, "final", "online", "dissimilarity"}, default=None
         How :math:`W` is made symmetric: not at all; by
@@ -736,7 +735,7 @@ def _sweep_dense(W, X, triplets, C, learned):
     products of stacked rows, and so is the sum of all steps.
     """
     gemm = linalg.blas.get_blas_funcs("gemm", (W,))
-    block = int(np.clip(X.shape[1] // 2, 64, 256))
+    block = int(np.clip(X.shape[1] // 3, 64, 256))
     total_loss, n_updates = 0.0, 0
     for start in range(0, len(triplets), block):
         rows = triplets[start : start + block]
