@@ -1,17 +1,23 @@
 """Mean average precision: ours against NumPy, ranx and pytrec_eval.
 
     pip install ranx pytrec-eval-terrier
-    python benchmarks/bench_metrics.py
+    python benchmarks/bench_metrics.py [peers|memory]
 
-Every figure is from the one run that prints it, on one thread. The peers get their
-inputs prebuilt, and ranx a warm-up for its compiler.
+Every figure is from the one run that prints it. The peers get their inputs prebuilt,
+and ranx a warm-up for its compiler; "peers" runs on one thread. "memory" scores 50,000
+queries against 50,000 items.
 """
+
+import resource
+import sys
+import time
 
 import numpy as np
 from _common import best_seconds, print_table
 from threadpoolctl import threadpool_limits
 
-from sklearn_simlearn.metrics import mean_average_precision
+from sklearn_simlearn.metrics import RetrievalScorer, mean_average_precision
+from sklearn_simlearn.similarities import CosineSimilarity
 
 N_QUERIES, N_ITEMS, N_CLASSES = 1000, 5000, 50
 
@@ -24,7 +30,7 @@ def numpy_map(relevance, similarity):
     return np.mean((precision * hits).sum(axis=1) / hits.sum(axis=1))
 
 
-def main():
+def peers():
     rng = np.random.default_rng(0)
     items, queries = (rng.integers(N_CLASSES, size=n) for n in (N_ITEMS, N_QUERIES))
     relevance = queries[:, None] == items
@@ -101,5 +107,26 @@ def add_pytrec_eval(add, relevance, similarity):
     add("pytrec_eval", measure, repeat=2)
 
 
+def memory():
+    rng = np.random.default_rng(0)
+    n_samples = 50_000
+    y = rng.integers(1000, size=n_samples)
+    X = rng.standard_normal((1000, 32))[y] + rng.standard_normal((n_samples, 32))
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    score = RetrievalScorer(n_jobs=-1)(learner, X, y)
+    seconds = time.perf_counter() - start
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    size = f"{n_samples} queries x {n_samples} items"
+    print(f"mAP of {size}: {score:.4f} in {seconds:.0f} s")
+    print(
+        f"peak memory grew by {grown / 2**20:.2f} GiB; the matrix of all similarities "
+        f"would take {n_samples**2 * 8 / 2**30:.1f} GiB"
+    )
+
+
 if __name__ == "__main__":
-    main()
+    for part in (peers, memory):
+        if part.__name__ in (sys.argv[1:] or ["peers", "memory"]):
+            part()

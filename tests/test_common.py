@@ -267,6 +267,7 @@ def test_bad_input_names_the_argument_and_leaves_the_learner_usable(learner, cou
         (with_nan, "X contains NaN"),
         (X[:, :5], "X has 5 features"),
         (X.toarray()[0], "Expected 2D array"),
+        (X.astype(complex), "Complex data not supported"),
     ]:
         with pytest.raises(ValueError, match=message):
             learner.similarity(bad)

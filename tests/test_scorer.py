@@ -247,6 +247,53 @@ def test_graded_relevance_reaches_ndcg(digits, rng):
     assert_allclose(metrics.ndcg_scorer(learner, X, y), np.nanmean(expected))
 
 
+def test_junk_in_y_is_neither_reward_nor_penalty(digits):
+    X, y = digits
+    X, y = X[:60], y[:60]
+    matrix = (y[:, None] == np.arange(10)).astype(float)
+    learner = CosineSimilarity().fit(X)
+    # Samples 50 to 59 are junk for every query: as if they were not there.
+    matrix[50:] = -1
+    expected = map_scorer(learner, X[:50], y[:50])
+    assert map_scorer(learner, X, matrix) == pytest.approx(expected)
+    # As distractors they are in the way.
+    matrix[50:] = 0
+    assert map_scorer(learner, X, matrix) < expected
+    assert map_scorer(learner, X, matrix) == pytest.approx(
+        map_scorer(learner, X, np.where(np.arange(60) < 50, y, -1))
+    )
+
+
+def test_weights_and_masks_are_routed_in_nested_searches(digits):
+    X, y = digits
+    weight = np.where(y < 5, 1.0, 0.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        scorer = map_scorer.set_score_request(sample_weight=True)
+        search = GridSearchCV(
+            CosineSimilarity(),
+            {"use_idf": [True, False]},
+            scoring=scorer,
+            cv=StratifiedKFold(2),
+        )
+        scores = cross_validate(
+            search,
+            X,
+            y,
+            scoring=scorer,
+            cv=StratifiedKFold(2),
+            params={"sample_weight": weight},
+        )["test_score"]
+        by_mask = cross_validate(
+            search,
+            X,
+            y,
+            scoring=map_scorer.set_score_request(query_mask=True, sample_weight=False),
+            cv=StratifiedKFold(2),
+            params={"query_mask": y < 5, "sample_weight": weight},
+        )["test_score"]
+    assert_allclose(scores, by_mask)
+
+
 def test_top4_counts_the_query_itself():
     X = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 1]])
     y = np.array([0, 0, 1, 1, 2])
@@ -332,6 +379,8 @@ def test_no_query_and_nothing_relevant(digits):
     learner = CosineSimilarity().fit(X)
     with pytest.raises(ValueError, match="There is no query"):
         map_scorer(learner, X, np.full(200, -1))
+    with pytest.raises(ValueError, match="There is no query"):
+        map_scorer(learner, X[:0], y[:0])
     with pytest.raises(ValueError, match="No query has a relevant item"):
         map_scorer(learner, X, np.arange(200))
     with pytest.raises(ValueError, match="have no relevant item"):
