@@ -268,7 +268,7 @@ def test_weights_and_masks_are_routed_in_nested_searches(digits):
     X, y = digits
     weight = np.where(y < 5, 1.0, 0.0)
     with sklearn.config_context(enable_metadata_routing=True):
-        scorer = map_scorer.set_score_request(sample_weight=True)
+        scorer = map_scorer.set_score_request(sample_weight=True, query_mask=False)
         search = GridSearchCV(
             CosineSimilarity(),
             {"use_idf": [True, False]},
