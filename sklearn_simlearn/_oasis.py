@@ -23,6 +23,14 @@ from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_column
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.similarities import inverse_document_frequency
 
+# Attributes that some parameters bring about and others do not.
+OPTIONAL_ATTRIBUTES = (
+    "components_",
+    "query_components_",
+    "item_components_",
+    "validation_scores_",
+)
+
 # The codes of the kernel. "final" learns as None does and projects in the end.
 LEARNED = {None: 0, "final": 0, "online": 1, "dissimilarity": 2}
 
@@ -280,9 +288,12 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         relevance = check_relevance(y, n_samples=X.shape[0])
         rng = self._make_rng()
         if validation is not None:
+            if not self.early_stopping:
+                raise ValueError("validation is for early_stopping=True.")
             validation = self._validate_rows(validation[0]), validation[1]
         elif self.early_stopping:
-            X, relevance, validation = self._hold_out(X, y, rng)
+            X, y, validation = self._hold_out(X, y, rng)
+            relevance = check_relevance(y)
         sampler = triplet_sampler(relevance, threshold=self.relevance_threshold)
         W = self._start(X, W)
 
@@ -290,7 +301,8 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         streams = [
             partial(sampler.draw, rng=stream) for stream in rng.spawn(self.n_models)
         ]
-        self._learn(X, y, W, streams, self.n_triplets, validation)
+        self._learn(X, y, W, streams, self.n_triplets, validation=validation)
+        vars(self).pop("_rng", None)  # of a stream of batches that has ended
         return self
 
     @with_callbacks
@@ -322,13 +334,11 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         # One stream of random numbers runs through all batches.
         rng = deepcopy(self._rng) if hasattr(self, "_rng") else self._make_rng()
         W = self._start(X, getattr(self, "W_", None))
-        n_seen = getattr(self, "n_triplets_", 0)
 
         streams = [
             partial(sampler.draw, rng=stream) for stream in rng.spawn(self.n_models)
         ]
-        self._learn(X, y, W, streams, self.n_triplets)
-        self.n_triplets_ += n_seen
+        self._learn(X, y, W, streams, self.n_triplets, go_on=True)
         self._rng = rng
         return self
 
@@ -383,9 +393,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         X = self._check_batch(X, n_features)
         triplets = _check_triplets(triplets, X.shape[0])
         W = self._start(X, getattr(self, "W_", None))
-        n_seen = getattr(self, "n_triplets_", 0)
-        self._learn(X, None, W, [_in_order(triplets)], len(triplets))
-        self.n_triplets_ += n_seen
+        self._learn(X, None, W, [_in_order(triplets)], len(triplets), go_on=True)
         return self
 
     # -- checks --
@@ -432,8 +440,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         n_held_out = max(2, round(self.validation_fraction * X.shape[0]))
         order = rng.permutation(X.shape[0])
         held_out, rest = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
-        y_held_out = _safe_indexing(y, held_out)
-        relevance = check_relevance(_safe_indexing(y, rest))
+        y_held_out, y_rest = _safe_indexing(y, held_out), _safe_indexing(y, rest)
         # Fails before any work where the held-out samples give no ranking to score.
         try:
             triplet_sampler(check_relevance(y_held_out))
@@ -442,7 +449,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                 f"The {n_held_out} held-out samples cannot be scored ({error}) Raise "
                 "validation_fraction or pass validation=(X, y) to fit."
             ) from None
-        return X[rest], relevance, (X[held_out], y_held_out)
+        return X[rest], y_rest, (X[held_out], y_held_out)
 
     # -- learning --
 
@@ -516,7 +523,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             return np.ones(X.shape[1], dtype=X.dtype)
         return (inverse_document_frequency(X) ** 2).astype(X.dtype)
 
-    def _learn(self, X, y, W, streams, n_triplets, validation=None):
+    def _learn(self, X, y, W, streams, n_triplets, *, validation=None, go_on=False):
         """Visit the triplets of the streams, a ranker each; set the attributes."""
         n_intervals = -(-n_triplets // self.validation_interval)
         context = self._init_callback_context(max_subtasks=n_intervals)
@@ -553,14 +560,17 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                     break
 
         attributes = self._serve(rankers if best is None else [best])
-        for name in ("components_", "query_components_", "item_components_", "_rng"):
-            vars(self).pop(name, None)  # of an earlier fit with other parameters
-        vars(self).update(attributes)
-        self.loss_curve_ = np.array(losses)
-        self.n_triplets_ = n_done
-        self.n_updates_ = n_updates
+        attributes["loss_curve_"] = np.array(losses)
+        attributes["n_triplets_"] = n_done
+        attributes["n_updates_"] = n_updates
+        if go_on:
+            attributes["n_triplets_"] += getattr(self, "n_triplets_", 0)
+            attributes["n_updates_"] += getattr(self, "n_updates_", 0)
         if validation is not None:
-            self.validation_scores_ = np.array(scores)
+            attributes["validation_scores_"] = np.array(scores)
+        for name in OPTIONAL_ATTRIBUTES:
+            vars(self).pop(name, None)  # of an earlier fit, with other parameters
+        vars(self).update(attributes)
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
     def _visit(self, X, rankers, streams, n_triplets, n_done):

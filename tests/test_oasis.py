@@ -471,6 +471,24 @@ def test_given_validation_samples_are_scored(words):
     assert_allclose(oasis.validation_scores_[0], start.score(*validation))
 
 
+def test_validation_needs_early_stopping(words):
+    X, y = words
+    with pytest.raises(ValueError, match="validation is for early_stopping=True"):
+        OASIS().fit(X, y, validation=(X, y))
+
+
+def test_refit_forgets_what_no_longer_applies(words):
+    X, y = words
+    oasis = OASIS(n_triplets=300, psd="final", early_stopping=True, random_state=0)
+    oasis.set_params(validation_fraction=0.4).fit(X, y)
+    assert oasis.components_.shape[1] == 40
+    assert len(oasis.validation_scores_) == 2
+    oasis.set_params(psd=None, n_components=3, early_stopping=False).fit(X, y)
+    assert not hasattr(oasis, "components_")
+    assert not hasattr(oasis, "validation_scores_")
+    assert oasis.transform(X).shape == (66, 3)
+
+
 def test_hold_out_without_a_pair_says_what_to_do(words):
     X, y = words
     with pytest.raises(ValueError, match="Raise validation_fraction or pass"):
