@@ -1,7 +1,8 @@
 """Learn similarities that rank: retrieval in scikit-learn terms."""
 
+from sklearn_simlearn._memory import MemoryVectorQuery
 from sklearn_simlearn._oasis import OASIS
 
 __version__ = "0.1.0"
 
-__all__ = ["OASIS"]
+__all__ = ["OASIS", "MemoryVectorQuery"]

@@ -14,7 +14,16 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_non_negative, validate_data
 
+from sklearn_simlearn._match_kernel import SelectiveMatchKernel
 from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
+
+__all__ = [
+    "AsymmetricSimilarity",
+    "BurstinessSimilarity",
+    "CosineSimilarity",
+    "NegativeEvidenceSimilarity",
+    "SelectiveMatchKernel",
+]
 
 
 class _HandMadeSimilarity(SimilarityMixin, BaseEstimator):

@@ -413,7 +413,7 @@ def measure_queries(
     relevance = check_relevance(y, n_samples=n_samples)
     can_query = relevance.can_query
     if query_mask is not None:
-        can_query = can_query & _check_query_mask(query_mask, n_samples)
+        can_query = can_query & check_query_mask(query_mask, n_samples)
     queries = np.flatnonzero(can_query)
     if len(queries) == 0:
         raise ValueError(
@@ -442,7 +442,7 @@ def measure_queries(
         relevant = find_relevance(rows, item_rows)
         if database is None:
             relevant[np.arange(len(rows)), rows] = -1
-        _refuse_perfect(relevant)
+        refuse_perfect(relevant)
         rank = partial(rank_relevant_items, ties=ties, n_jobs=n_jobs)
         ranks = ranks_with_self = rank(relevant, similarity)
         if database is None and not self_counts.isdisjoint(measures):
@@ -459,7 +459,7 @@ def measure_queries(
     return queries, dict(zip(measures, values, strict=True))
 
 
-def _check_query_mask(query_mask, n_samples):
+def check_query_mask(query_mask, n_samples):
     query_mask = np.asarray(query_mask)
     if query_mask.shape != (n_samples,) or query_mask.dtype != bool:
         raise ValueError(
@@ -469,7 +469,7 @@ def _check_query_mask(query_mask, n_samples):
     return query_mask
 
 
-def _refuse_perfect(relevant):
+def refuse_perfect(relevant):
     perfect = (relevant > 0).any(axis=1) & (relevant != 0).all(axis=1)
     if perfect.any():
         raise ValueError(

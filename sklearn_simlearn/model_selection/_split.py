@@ -6,6 +6,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from sklearn_simlearn._relevance import DISTRACTOR, check_relevance
+from sklearn_simlearn.metrics._scorer import check_query_mask
 
 
 class ObjectKFold(GroupKFold):
@@ -168,12 +169,7 @@ class QuerySplit(BaseShuffleSplit):
 
     def _iter_indices(self, X, y=None, groups=None):
         n_samples = _num_samples(X)
-        query_mask = np.asarray(self.query_mask)
-        if query_mask.shape != (n_samples,) or query_mask.dtype != bool:
-            raise ValueError(
-                f"query_mask must hold one boolean for each of the {n_samples} samples "
-                f"to split; got shape {query_mask.shape} and dtype {query_mask.dtype}."
-            )
+        query_mask = check_query_mask(self.query_mask, n_samples)
         if not 0 <= self.test_size < 1:
             raise ValueError(f"test_size must be in [0, 1); got {self.test_size}.")
         rest = np.flatnonzero(~query_mask)
