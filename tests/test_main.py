@@ -1,5 +1,6 @@
 """The command line, as a newcomer calls it."""
 
+import contextlib
 import csv
 import os
 import pty
@@ -40,13 +41,13 @@ def test_embedded_data(tmp_path, capsys):
 
     table = read_table(tmp_path / "result.csv")
     scores = {row["similarity"]: float(row["mAP"]) for row in table}
-    learned = {row.name for row in ROWS if row.learned}
-    best = max(score for name, score in scores.items() if name not in learned)
+    baselines = {row.name for row in ROWS if row.baseline}
+    best = max(scores[name] for name in baselines)
     for row in table:
         assert 0 < float(row["P@10"]) <= float(row["P@1"]) < 1
         gain = float(row["gain"].rstrip("%")) / 100
         assert gain == pytest.approx(scores[row["similarity"]] / best - 1, abs=2e-3)
-    assert all(scores[name] > best for name in learned)
+    assert all(score > best for name, score in scores.items() if name not in baselines)
     assert (tmp_path / "result.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -55,7 +56,9 @@ def test_own_counts(split, user_file, tmp_path, capsys):
     stem = str(tmp_path / "own")
     assert main(["--data", str(user_file), "--split", split, "--output", stem]) == 0
     assert "80 samples of 200 features, 40 to fit" in capsys.readouterr().out
-    assert len(read_table(tmp_path / "own.csv")) == len(ROWS)
+    # Half of 8 images of an object are too few for sets of 5.
+    n_rows = len(ROWS) - (2 if split == "samples" else 0)
+    assert len(read_table(tmp_path / "own.csv")) == n_rows
 
 
 def test_embeddings_get_the_rows_that_fit_them(tmp_path, rng):
@@ -117,11 +120,15 @@ def test_progress_shows_on_a_terminal_and_not_in_a_pipe(tmp_path):
     piped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert piped.stderr == ""
     leader, follower = pty.openpty()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=follower, check=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=follower)
     os.close(follower)
-    shown = os.read(leader, 100_000).decode()
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so when the other end closes
+        while part := os.read(leader, 4096):
+            shown += part
     os.close(leader)
-    assert "fitting" in shown
+    assert process.wait() == 0
+    assert b"fitting" in shown
 
 
 def test_help(capsys):
