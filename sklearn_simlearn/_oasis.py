@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn._oasis_fast import sweep_sparse, sweep_support, take_steps
 from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn._triplets import triplet_sampler
+from sklearn_simlearn._triplets import check_triplets, triplet_sampler
 from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.similarities import inverse_document_frequency
@@ -363,7 +363,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         """
         W = getattr(self, "W_", None) if self.warm_start else None
         X = self._check_samples(X, reset=True)
-        triplets = _check_triplets(triplets, X.shape[0])
+        triplets = check_triplets(triplets, X.shape[0])
         W = self._start(X, W)
         self._learn(X, None, W, [_in_order(triplets)], len(triplets))
         return self
@@ -391,7 +391,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             The estimator itself.
         """
         X = self._check_batch(X, n_features)
-        triplets = _check_triplets(triplets, X.shape[0])
+        triplets = check_triplets(triplets, X.shape[0])
         W = self._start(X, getattr(self, "W_", None))
         self._learn(X, None, W, [_in_order(triplets)], len(triplets), go_on=True)
         return self
@@ -656,21 +656,6 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         if hasattr(self, "item_components_"):
             return X @ self.item_components_.T
         return X
-
-
-def _check_triplets(triplets, n_samples):
-    triplets = check_array(triplets, dtype=None, input_name="triplets")
-    if triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
-        raise ValueError(
-            "triplets must be integers of shape (n_triplets, 3); got "
-            f"{triplets.dtype} of shape {triplets.shape}."
-        )
-    if triplets.min() < 0 or triplets.max() >= n_samples:
-        raise ValueError(
-            f"triplets must be rows of X, from 0 to {n_samples - 1}; got "
-            f"{triplets.min()} to {triplets.max()}."
-        )
-    return np.ascontiguousarray(triplets, dtype=np.int64)
 
 
 def _in_order(triplets):

@@ -1,11 +1,28 @@
-"""Labels and relevance matrices turned into triplets, a block at a time."""
+"""Triplets: those the user gives, and those drawn from y a block at a time."""
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import check_array
 
 # Rounds of redrawing before a query that keeps drawing relevant "irrelevant" samples
 # gets the list of its irrelevant ones.
 N_REDRAWS = 20
+
+
+def check_triplets(triplets, n_samples):
+    """Check triplets that the user gives as rows of X; returns them as int64."""
+    triplets = check_array(triplets, dtype=None, input_name="triplets")
+    if triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+        raise ValueError(
+            "triplets must be integers of shape (n_triplets, 3); got "
+            f"{triplets.dtype} of shape {triplets.shape}."
+        )
+    if triplets.min() < 0 or triplets.max() >= n_samples:
+        raise ValueError(
+            f"triplets must be rows of X, from 0 to {n_samples - 1}; got "
+            f"{triplets.min()} to {triplets.max()}."
+        )
+    return np.ascontiguousarray(triplets, dtype=np.int64)
 
 
 def triplet_sampler(relevance, *, threshold=0.0):
