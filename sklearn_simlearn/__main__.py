@@ -18,7 +18,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import Bunch, _safe_indexing
 
-from sklearn_simlearn import OASIS, MemoryVectorQuery, metrics
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    MemoryVectorQuery,
+    metrics,
+)
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.datasets import load_digit_words, load_npz
 from sklearn_simlearn.metrics import retrieval_report
@@ -56,6 +61,7 @@ ROWS = [
         make_pipeline(TfidfTransformer(), OASIS(random_state=0)),
         needs="non-negative numbers",
     ),
+    Row("angular", AngularBilinearRanker(matrix="full", random_state=0)),
     Row("5 queries: average", MemoryVectorQuery(method="average"), set_size=5),
     Row("5 queries: memory vector", MemoryVectorQuery(alpha=1.0), set_size=5),
 ]

@@ -68,4 +68,13 @@ SIMLEARN_COUNT_GREATER(count_greater_double, double)
 SIMLEARN_COUNT_EQUAL(count_equal_float, float)
 SIMLEARN_COUNT_EQUAL(count_equal_double, double)
 
+/* scores += step * (gain - loss) */
+SIMLEARN_CLONES
+static void add_difference(double *scores, double step, const double *gain,
+                           const double *loss, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        scores[i] += step * (gain[i] - loss[i]);
+}
+
 #endif

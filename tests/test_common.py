@@ -16,7 +16,7 @@ from sklearn.preprocessing import Binarizer
 from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sklearn_simlearn import OASIS, MemoryVectorQuery
+from sklearn_simlearn import OASIS, AngularBilinearRanker, MemoryVectorQuery
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import KeepTrainingData
 from sklearn_simlearn.similarities import (
@@ -40,6 +40,17 @@ LEARNERS = [
     OASIS(n_triplets=200, n_models=2, n_components=1, random_state=0),
     MemoryVectorQuery(queries_per_set=1),  # more a set would score more than one query
     MemoryVectorQuery(CosineSimilarity(), queries_per_set=1),
+    AngularBilinearRanker(n_references=15, tol=1e-9, random_state=0),
+    AngularBilinearRanker(
+        matrix="full", references="random", tol=1e-9, n_references=15, random_state=0
+    ),
+    AngularBilinearRanker(
+        query_dependent=False,
+        references="random",
+        candidates="hard",
+        n_references=5,
+        random_state=0,
+    ),
 ]
 
 SUPERVISED = [learner for learner in LEARNERS if get_tags(learner).target_tags.required]

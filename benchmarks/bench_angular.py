@@ -1,0 +1,223 @@
+"""AngularBilinearRanker: speed against LinearSVC, and the paper's tables on MNIST.
+
+    SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [table] [index] [query]
+
+All parts if none is named. `table` takes about 15 minutes on two cores.
+"""
+
+import sys
+import time
+import warnings
+
+import numpy as np
+from _common import best_seconds, load_mnist, print_table
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import normalize
+from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
+
+from sklearn_simlearn import AngularBilinearRanker, _angular
+from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn.similarities import CosineSimilarity
+
+N_QUERIES = 1000
+
+
+def split():
+    """1,000 queries at random, and the other 69,000 as database and training data."""
+    X, y = load_mnist()
+    order = np.random.RandomState(0).permutation(len(X))
+    queries, rest = order[:N_QUERIES], np.sort(order[N_QUERIES:])
+    return X[queries], y[queries], X[rest], y[rest]
+
+
+def medoids(X, y):
+    """Rows of 1,000 medoids, found once for all settings."""
+    ranker = AngularBilinearRanker(n_candidates=2, n_jobs=2, random_state=0)
+    return ranker.fit(X, y).reference_indices_
+
+
+def report(model, data):
+    X_query, y_query, X, y = data
+    return retrieval_report(
+        model, X_query, y_query, X_database=X, y_database=y, k=(1, 1000), n_jobs=2
+    )
+
+
+# -- speed --
+
+
+def speed(data):
+    """1,000 problems of 25 x 25 triplets in 260 dimensions, at sigma = 0."""
+    *_, X, y = data
+    X, y = X[:10_000].astype(np.float64), y[:10_000]
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(len(X), 1000, replace=False))
+    problems = []
+    for q in rows:
+        relevant = rng.choice(np.flatnonzero(y == y[q]), 25, replace=False)
+        irrelevant = rng.choice(np.flatnonzero(y != y[q]), 25, replace=False)
+        i, j = (side.ravel() for side in np.meshgrid(relevant, irrelevant))
+        problems.append(np.column_stack([np.full(625, q), i, j]))
+    triplets = np.concatenate(problems)
+    lines, checks = [], []
+    for C in (1.0, 100.0):
+        svc_seconds, svc_objective, converged = solve_by_liblinear(X, problems, C)
+        ranker = AngularBilinearRanker(C=C, sigma=0)
+        whole = best_seconds(lambda: ranker.fit_triplets(X, triplets))  # noqa: B023
+        one, two = solver_seconds(X, rows, triplets, C)
+        lines.append(
+            [f"C = {C:g}"]
+            + [f"{seconds:.3f} ms" for seconds in (svc_seconds, one, two, whole)]
+            + [f"{svc_seconds / one:.1f}", f"{one / two:.2f}"]
+            + [f"{svc_seconds / whole:.1f}"]
+        )
+        exact = AngularBilinearRanker(C=C, sigma=0, tol=1e-9).fit_triplets(X, triplets)
+        optimum = exact.dual_objective_[converged]
+        ours = ranker.dual_objective_[converged]
+        theirs = svc_objective[converged]
+        differences = [theirs / optimum - 1, 1 - ours / optimum, theirs / ours - 1]
+        checks.append([f"C = {C:g}", *(f"{np.max(x):.1e}" for x in differences)])
+        checks[-1] += [f"{np.mean(differences[-1]):.1e}", np.sum(~converged)]
+    print("\nOne problem of 625 triplets x 260 features, mean of 1,000")
+    header = ["", "LinearSVC", "solver", "on 2 threads", "fit_triplets"]
+    header += ["LinearSVC / solver", "1 / 2 threads", "LinearSVC / fit_triplets"]
+    print_table(header, lines)
+    print(
+        "\nObjectives where LinearSVC converged, relative; the largest of all but for"
+    )
+    print("the column of means")
+    header = ["", "LinearSVC above optimum", "ours below", "apart", "apart, mean"]
+    print_table([*header, "LinearSVC late"], checks)
+
+
+def solve_by_liblinear(X, problems, C):
+    """Seconds in all, primal objectives, and which converged."""
+    sign = np.where(np.arange(625) % 2, 1, -1)  # LinearSVC wants two classes
+    svc = LinearSVC(C=C, loss="hinge", dual=True, fit_intercept=False)
+    warnings.simplefilter("ignore", ConvergenceWarning)  # counted instead
+    seconds, objective, converged = 0.0, [], []
+    for problem in problems:
+        q, i, j = problem.T
+        D = X[q] * (X[i] - X[j])
+        signed = D * sign[:, None]
+        start = time.perf_counter()
+        svc.fit(signed, sign)
+        seconds += time.perf_counter() - start
+        w = svc.coef_[0]
+        objective.append(w @ w / 2 + C * np.maximum(0, 1 - D @ w).sum())
+        converged.append(svc.n_iter_ < svc.max_iter)
+    return seconds, np.array(objective), np.array(converged)
+
+
+def solver_seconds(X, rows, triplets, C):
+    """Seconds for Gram matrices and SMO, on one thread and on two."""
+    query = np.searchsorted(rows, triplets[:, 0])
+    blocks = _angular._blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
+    options = {"pooled": False, "diagonal": True, "kappa": 0.0, "C": C, "tol": 1e-3}
+    options |= {"max_iter": 1000, "keep_alpha": False}
+
+    def solve(n_threads):
+        dual = _angular._Dual(X, X[rows], blocks, n_threads=n_threads, **options)
+        for task in dual.tasks():
+            task.advance()
+
+    with threadpool_limits(1, user_api="blas"):
+        return [best_seconds(lambda: solve(n), repeat=15) for n in (1, 2)]  # noqa: B023
+
+
+# -- tables of the paper --
+
+
+def table(data):
+    """Table 1, for each way to choose candidates."""
+    *_, X, y = data
+    rows = medoids(X, y)
+    sizes = (15, 25, 35, 50)
+    methods = [
+        ("sigma = 0.95", {}),
+        ("sigma = 0, QD-RSVM", {"sigma": 0.0}),
+        ("one for all, QI-RSVM", {"sigma": 0.0, "query_dependent": False}),
+    ]
+    cosine = report(CosineSimilarity(use_idf=False).fit(X[:2]), data)
+    print(
+        f"\nMNIST, mAP (precision at 1,000), {len(rows)} medoids, M = 10\n"
+        f"Euclidean: {cosine.average_precision.mean():.3f} "
+        f"({cosine.precision_at_1000.mean():.3f})"
+    )
+    for candidates in ("balanced", "random", "nearest", "hard"):
+        lines = []
+        for name, parameters in methods:
+            cells, angles, flipped = [], [], []
+            for n_candidates in sizes:
+                ranker = AngularBilinearRanker(
+                    references=rows,
+                    candidates=candidates,
+                    n_candidates=n_candidates,
+                    n_jobs=2,
+                    random_state=0,
+                    **parameters,
+                ).fit(X, y)
+                result = report(ranker, data)
+                cells.append(
+                    f"{result.average_precision.mean():.3f} "
+                    f"({result.precision_at_1000.mean():.3f})"
+                )
+                angles.append(f"{ranker.angles_.mean():.2f}")
+                flipped.append(str(np.count_nonzero(ranker.angles_ > np.pi / 2)))
+            lines.append([name, *cells, " ".join(angles), " ".join(flipped)])
+        print(f"\ncandidates={candidates!r}")
+        header = ["", *(f"N = {n}" for n in sizes), "mean angles", "above pi/2"]
+        print_table(header, lines)
+        sys.stdout.flush()
+
+
+def index(data):
+    """Table 2 on MNIST: recall of the inverted lists that a query probes."""
+    X_query, y_query, X, y = data
+    kmeans = MiniBatchKMeans(1000, batch_size=4096, n_init=1, random_state=0).fit(X)
+    n_items = np.zeros((1000, 10))  # in each list, of each digit
+    np.add.at(n_items, (kmeans.labels_, y), 1)
+    rows = medoids(X, y)
+    models = {
+        "Euclidean": CosineSimilarity(use_idf=False).fit(X[:2]),
+        "sigma = 0": AngularBilinearRanker(sigma=0, references=rows, random_state=0),
+        "sigma = 0.95": AngularBilinearRanker(references=rows, random_state=0),
+    }
+    probes = (5, 10, 15, 20)
+    lines = []
+    for name, model in models.items():
+        surrogates = model.fit(X, y).transform(X_query)
+        # Nearest list to a point of unit length: |c|^2 - 2 <c, q>
+        centers = kmeans.cluster_centers_
+        distance = np.sum(centers**2, axis=1) - 2 * surrogates @ centers.T
+        order = np.argsort(distance, axis=1)
+        found = np.cumsum(n_items[order, y_query[:, None]], axis=1)
+        recall = found[:, np.array(probes) - 1] / n_items.sum(axis=0)[y_query, None]
+        size = np.cumsum(n_items.sum(axis=1)[order], axis=1)[:, np.array(probes) - 1]
+        lines.append([name, *(f"{r:.4f}" for r in recall.mean(axis=0))])
+        lines[-1] += [f"{np.mean(found[:, 9] / size[:, 1]):.3f}"]
+    print("\nRecall in 1,000 lists of a static k-means index, by lists probed")
+    print_table(["", *map(str, probes), "precision at 10 lists"], lines)
+
+
+def query(data):
+    """What a surrogate costs beside the search it is for."""
+    X_query, _, X, y = data
+    ranker = AngularBilinearRanker(n_jobs=2, random_state=0).fit(X, y)
+    items = ranker.transform_database(X)
+    raw = normalize(X_query)
+    transform = best_seconds(lambda: ranker.transform(X_query), repeat=7)
+    score = best_seconds(lambda: raw @ items.T, repeat=7)
+    print(
+        f"\n1,000 queries: surrogates {1e3 * transform:.1f} ms, scoring them against "
+        f"{len(items)} items {1e3 * score:.1f} ms, ratio {transform / score:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    parts = {"speed": speed, "query": query, "index": index, "table": table}
+    data = split()
+    for name in sys.argv[1:] or parts:
+        parts[name](data)
