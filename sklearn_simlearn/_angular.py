@@ -647,38 +647,34 @@ class _Block(NamedTuple):
     """Triplets of one reference among a bounded number of candidates."""
 
     reference: int
-    relevant: np.ndarray  # rows of X
-    irrelevant: np.ndarray
-    pairs: np.ndarray | None = None  # (2, n_triplets) positions in them; None for all
-
-    @property
-    def rows(self):
-        return np.concatenate([self.relevant, self.irrelevant])
+    rows: np.ndarray  # of X, the relevant ones first
+    n_relevant: int
+    pairs: np.ndarray | None = None  # (2, n_triplets) places in rows; None for all
 
     @property
     def n_triplets(self):
         if self.pairs is None:
-            return len(self.relevant) * len(self.irrelevant)
+            return self.n_relevant * (len(self.rows) - self.n_relevant)
         return self.pairs.shape[1]
 
     def triplets(self):
-        """Positions in `rows` of the relevant and the irrelevant side."""
-        n_relevant, n_irrelevant = len(self.relevant), len(self.irrelevant)
-        if self.pairs is None:
-            i = np.repeat(np.arange(n_relevant, dtype=np.int32), n_irrelevant)
-            j = np.tile(np.arange(n_irrelevant, dtype=np.int32), n_relevant)
-        else:
-            i, j = self.pairs
-        return i, j + np.int32(n_relevant)
+        """Places in `rows` of the relevant and of the irrelevant side."""
+        if self.pairs is not None:
+            return self.pairs
+        place = np.arange(len(self.rows), dtype=np.int32)
+        relevant, irrelevant = place[: self.n_relevant], place[self.n_relevant :]
+        return np.repeat(relevant, len(irrelevant)), np.tile(irrelevant, len(relevant))
 
 
 def _blocks_of_pairs(reference, relevant, irrelevant):
     """All pairs, as a grid of blocks; no block where one kind is missing."""
-    return [
-        _Block(reference, relevant[i : i + BLOCK_SIDE], irrelevant[j : j + BLOCK_SIDE])
-        for i in range(0, len(relevant), BLOCK_SIDE)
-        for j in range(0, len(irrelevant), BLOCK_SIDE)
-    ]
+    blocks = []
+    for i in range(0, len(relevant), BLOCK_SIDE):
+        for j in range(0, len(irrelevant), BLOCK_SIDE):
+            own = relevant[i : i + BLOCK_SIDE]
+            rows = np.concatenate([own, irrelevant[j : j + BLOCK_SIDE]])
+            blocks.append(_Block(reference, rows, len(own)))
+    return blocks
 
 
 def _blocks_of_triplets(query, relevant, irrelevant):
@@ -695,13 +691,11 @@ def _blocks_of_triplets(query, relevant, irrelevant):
             for b in range(j_tile.max() + 1):
                 inside = (i_tile == a) & (j_tile == b)
                 if inside.any():
-                    block = _Block(
-                        reference,
-                        i_rows[a * BLOCK_SIDE : (a + 1) * BLOCK_SIDE],
-                        j_rows[b * BLOCK_SIDE : (b + 1) * BLOCK_SIDE],
-                        np.stack([i[inside], j[inside]]),
-                    )
-                    blocks.append(block)
+                    own = i_rows[a * BLOCK_SIDE : (a + 1) * BLOCK_SIDE]
+                    other = j_rows[b * BLOCK_SIDE : (b + 1) * BLOCK_SIDE]
+                    rows = np.concatenate([own, other])
+                    pairs = np.stack([i[inside], j[inside] + np.int32(len(own))])
+                    blocks.append(_Block(reference, rows, len(own), pairs))
     return blocks
 
 
@@ -814,13 +808,12 @@ class _Dual:
             grams_dense(self.X, self.references, *layout)
 
         if scores is None:
-            scores = np.concatenate(
-                [
-                    grams[gram_offsets[b] : gram_offsets[b + 1]].reshape(n, n)
-                    @ self.beta[number]
-                    for b, (number, n) in enumerate(zip(numbers, n_rows, strict=True))
-                ]
-            )
+            scores = np.zeros(offsets[-1])
+            for b, number in enumerate(numbers):
+                if self.alpha[number] is not None:
+                    gram = grams[gram_offsets[b] : gram_offsets[b + 1]]
+                    gram = gram.reshape(n_rows[b], n_rows[b])
+                    scores[offsets[b] : offsets[b + 1]] = gram @ self.beta[number]
         alpha = np.zeros(triplet_offsets[-1])
         for b, number in enumerate(numbers):
             if self.alpha[number] is not None:

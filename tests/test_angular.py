@@ -364,7 +364,9 @@ def candidates_of(ranker, X, y):
     ranker.fit(X, y)
     del ranker._learn
     return {
-        ranker.reference_indices_[block.reference]: (block.relevant, block.irrelevant)
+        ranker.reference_indices_[block.reference]: np.split(
+            block.rows, [block.n_relevant]
+        )
         for block in blocks
     }
 
