@@ -21,6 +21,7 @@ from sklearn.utils import Bunch, _safe_indexing
 from sklearn_simlearn import (
     OASIS,
     AngularBilinearRanker,
+    HistogramRankSVM,
     MemoryVectorQuery,
     metrics,
 )
@@ -62,6 +63,7 @@ ROWS = [
         needs="non-negative numbers",
     ),
     Row("angular", AngularBilinearRanker(matrix="full", random_state=0)),
+    Row("histogram", HistogramRankSVM(loss="pairwise"), needs="counts"),
     Row("5 queries: average", MemoryVectorQuery(method="average"), set_size=5),
     Row("5 queries: memory vector", MemoryVectorQuery(alpha=1.0), set_size=5),
 ]

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_non_negative, validate_data
 
+from sklearn_simlearn._counts import check_counts
 from sklearn_simlearn._match_kernel import SelectiveMatchKernel
 from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
 
@@ -386,13 +387,7 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         self._n_features_out = X.shape[1] * n_blocks + 2
 
     def _check_values(self, X):
-        check_non_negative(X, type(self).__name__)
-        values = X.data if sparse.issparse(X) else X
-        if not np.array_equal(values, np.rint(values)):
-            raise ValueError(
-                f"{type(self).__name__} compares counts, but X has fractions. Pass the "
-                "raw counts, not weighted or normalised ones."
-            )
+        check_counts(X, type(self).__name__)
 
     def _encode_queries(self, X):
         X = self._clip(X)

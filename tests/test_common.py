@@ -16,7 +16,12 @@ from sklearn.preprocessing import Binarizer
 from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sklearn_simlearn import OASIS, AngularBilinearRanker, MemoryVectorQuery
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    HistogramRankSVM,
+    MemoryVectorQuery,
+)
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import KeepTrainingData
 from sklearn_simlearn.similarities import (
@@ -51,9 +56,15 @@ LEARNERS = [
         n_references=5,
         random_state=0,
     ),
+    HistogramRankSVM(),
+    HistogramRankSVM(loss="topk", truncation=2, n_word_groups=2, symmetric=True),
+    HistogramRankSVM(loss="pairwise", truncation=1),
 ]
 
 SUPERVISED = [learner for learner in LEARNERS if get_tags(learner).target_tags.required]
+
+# Some of the data below is noise, from which a learner rightly learns nothing.
+pytestmark = pytest.mark.filterwarnings("ignore:No weights are better than 0")
 
 each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
 each_container = pytest.mark.parametrize(
