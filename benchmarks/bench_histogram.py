@@ -1,9 +1,10 @@
 """HistogramRankSVM: accuracy on UKbench, passes of the solver, speed, pattern search.
 
-    python benchmarks/bench_histogram.py [ukbench | solver | speed | pattern]
+    python benchmarks/bench_histogram.py [PART ...]
 
-Without an argument everything is run, about ten minutes. `ukbench`, `solver` and
-`pattern` read ukbench1000_bovw20k.npz.
+where PART is ukbench, ukbench50k, weights, solver, speed or pattern; all of them, some
+20 minutes on 2 cores, if there is none. `ukbench50k` reads ukbench1000_geometry.npz,
+the others but `speed` ukbench1000_bovw20k.npz.
 """
 
 import sys
@@ -16,7 +17,7 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn._histogram import _find_queries, _Solver
+from sklearn_simlearn._histogram import _find_queries, _Solver, _truncate
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.metrics import map_scorer, top4_scorer
 from sklearn_simlearn.model_selection import ObjectKFold, ObjectShuffleSplit
@@ -34,8 +35,21 @@ def load_ukbench():
 
 
 def ukbench():
+    """20,000 words."""
+    compare_on_splits(*load_ukbench())
+
+
+def ukbench50k():
+    """50,000 words: a word is in five training images on average."""
+    arrays = load("ukbench1000_geometry.npz")
+    words = arrays["word_50k"]
+    image = np.repeat(np.arange(1000), np.diff(arrays["offsets"]))
+    X = sparse.coo_array((np.ones(len(words)), (image, words)), shape=(1000, 50_000))
+    compare_on_splits(X.tocsr(), np.asarray(arrays["group"]))
+
+
+def compare_on_splits(X, y):
     """Ten splits by object; the parameters of all by cross-validation in the first."""
-    X, y = load_ukbench()
     counts = {"max_count": [2, 4, None]}
     methods = {
         "cosine, tf-idf": (CosineSimilarity(), {}),
@@ -50,7 +64,7 @@ def ukbench():
         ),
         "asymmetric, fixed lambda": (
             AsymmetricSimilarity(),
-            {"lam": [1, 3, 10, 20, 30, 50, 100]} | counts,
+            {"lam": [1, 3, 10, 20, 30, 50, 70, 100]} | counts,
         ),
         "HistogramRankSVM(), as it is": (HistogramRankSVM(n_jobs=2), {}),
         "HistogramRankSVM": (
@@ -78,7 +92,7 @@ def ukbench():
     ours = np.array(top4["HistogramRankSVM"])
     best = np.max([top4[name] for name in top4 if name[-5:] != "it is"], axis=0)
     print_table(
-        ["UKbench, 10 splits", "N-S", "mAP", "best on"],
+        [f"UKbench, {X.shape[1]} words, 10 splits", "N-S", "mAP", "best on"],
         [
             [
                 name,
@@ -94,6 +108,23 @@ def ukbench():
         f"Gain over the best hand-made one of each split: {gain.mean():.3f} on average,"
         f" {gain.min():.3f} to {gain.max():.3f}\n"
     )
+
+
+def weights():
+    """The weights of all 1,000 images, symmetric, as in Fig. 4 of the paper."""
+    X, y = load_ukbench()
+    model = HistogramRankSVM(symmetric=True).fit(X, y)
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    pairs = [(1, 1), (2, 2), (3, 3), (0, 1), (0, 2), (0, 3)]
+    print_table(
+        ["mean frequency", *(f"w{j}{k}" for j, k in pairs)],
+        [
+            [f"{frequency[model.word_groups_ == group].mean():.1f}"]
+            + [f"{100 * of_group[pair]:.2f}" for pair in pairs]
+            for group, of_group in enumerate(model.weights_)
+        ],
+    )
+    print()
 
 
 def solver():
@@ -128,7 +159,8 @@ def solver():
 def subgradient(model, X, y, max_steps=500):
     """Passes that steps of 1 / (alpha t) need to come within 1 % of the objective."""
     relevance = check_relevance(y)
-    problem = model._pose(X, relevance, _find_queries(relevance, None), 4)
+    is_query = _find_queries(relevance, None)
+    problem = model._pose(_truncate(X, 4), relevance, is_query, 5)
     frame = _Solver(problem, model.weight_pattern_, model.alpha)
     theta, best = np.zeros(frame.to_gain.shape[1]), np.inf
     for t in range(1, max_steps + 1):
@@ -212,7 +244,9 @@ def pattern():
     print(model.weight_pattern_)
 
 
+PARTS = (ukbench, ukbench50k, weights, solver, speed, pattern)
+
 if __name__ == "__main__":
-    parts = {part.__name__: part for part in (ukbench, solver, speed, pattern)}
+    parts = {part.__name__: part for part in PARTS}
     for name in sys.argv[1:] or parts:
         parts[name]()

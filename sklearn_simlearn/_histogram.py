@@ -23,7 +23,7 @@ from sklearn_simlearn._histogram_fast import (
     find_cuts,
     score_queries,
 )
-from sklearn_simlearn._relevance import Relevance, check_relevance
+from sklearn_simlearn._relevance import DISTRACTOR, Relevance, check_relevance
 from sklearn_simlearn.base import SimilarityMixin, all_or_nothing
 from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.metrics._scorer import check_query_mask
@@ -76,6 +76,12 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         Number of groups of words. They are of even size but for ties: words of equal
         document frequency share a group. With few training samples the frequencies are
         noise, and one group is better than five.
+
+    cross_fit : bool or "auto", default="auto"
+        Whether to train in two halves, each with the frequencies of the other. A word
+        that only the images of one object have is rare *because* they show it; among
+        new objects rarity does not come with a match. "auto" does so where there are at
+        least 20 objects, and more than one group of words.
 
     n_weight_bins : int, default=None
         Number of weights a group has. Adjacent pairs of counts are merged greedily into
@@ -147,7 +153,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
     -----
     A pass over the training data costs as much as scoring every query by the inverted
     file: one addition for every word that a query and an item have in common. Memory is
-    the truncated counts twice, at five and four bytes each, and six planes of
+    up to three copies of the truncated counts, at five bytes each, and six planes of
     ``n_word_groups * (n + 1) ** 2`` numbers a query.
 
     The encodings have `n` columns a word and two more; they are sparse for dense `X`
@@ -179,6 +185,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             StrOptions({"auto"}),
         ],
         "n_word_groups": [Interval(Integral, 1, None, closed="left")],
+        "cross_fit": ["boolean", StrOptions({"auto"})],
         "n_weight_bins": [Interval(Integral, 2, None, closed="left"), None],
         "symmetric": ["boolean"],
         "weight_pattern": ["array-like", None],
@@ -196,6 +203,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         top_k=10,
         truncation=4,
         n_word_groups=5,
+        cross_fit="auto",
         n_weight_bins=None,
         symmetric=False,
         weight_pattern=None,
@@ -209,6 +217,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         self.top_k = top_k
         self.truncation = truncation
         self.n_word_groups = n_word_groups
+        self.cross_fit = cross_fit
         self.n_weight_bins = n_weight_bins
         self.symmetric = symmetric
         self.weight_pattern = weight_pattern
@@ -251,11 +260,17 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         relevance = check_relevance(y, n_samples=X.shape[0])
         if query_mask is not None:
             query_mask = check_query_mask(query_mask, X.shape[0])
-        queries = _find_queries(relevance, query_mask)
+        is_query = _find_queries(relevance, query_mask)
+        if not is_query.any():
+            raise ValueError(
+                "y must give some sample a relevant one and an irrelevant one to rank; "
+                "none that may query has both."
+            )
         truncation, pattern = self._check_pattern(X)
 
         # From here on the inputs are sound: kernels check nothing.
-        problem = self._pose(X, relevance, queries, truncation)
+        rows = _truncate(X, truncation)
+        problem = self._pose(rows, relevance, is_query, truncation + 1)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
 
@@ -270,14 +285,17 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
 
         attributes = {
             "truncation_": truncation,
-            "word_groups_": problem.group,
+            "word_groups_": self._group(rows[1]),
             "_n_features_out": X.shape[1] * truncation + 2,
         }
         if pattern is None:
             folds = [(problem, problem)]
             if self.pattern_cv is not None:
-                folds = self._pose_folds(X, y, relevance, queries, truncation)
-            history = self._search_pattern(folds, advance)
+                folds = self._pose_folds(
+                    X, y, rows, relevance, is_query, truncation + 1
+                )
+            finest = _finest_pattern(truncation, self.symmetric)
+            history = self._search_pattern(folds, finest, advance)
             pattern, attributes["pattern_history_"] = history[-1][1], history
         solver = _Solver(problem, pattern, self.alpha)
 
@@ -313,6 +331,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                 f"from them. Every similarity is 0. Try {remedy}.",
                 stacklevel=5,
             )
+        vars(self).pop("pattern_history_", None)
         for name, value in describe().items():
             setattr(self, name, value)
         context.call_on_fit_task_end(
@@ -415,41 +434,73 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             raise ValueError("weight_pattern has a single bin: nothing to learn.")
         return n, pattern.reshape(n + 1, n + 1)
 
-    def _pose(self, X, relevance, queries, truncation, group=None):
-        rows = _truncate(X, truncation)
-        start, postings = _invert(rows, X.shape[1])
-        if group is None:
-            group = _group_words(np.diff(start), self.n_word_groups)
-        return _Problem(
-            rows,
-            (start, postings),
-            group,
-            self.n_word_groups,
-            truncation,
-            relevance,
-            queries,
-            PAIRS if self.loss == "pairwise" else TOP,
-            self.top_k if self.loss == "topk" else 1,
-            effective_n_jobs(self.n_jobs),
-        )
+    def _group(self, words):
+        """Groups of words by how many rows have them."""
+        frequency = np.bincount(words, minlength=self.n_features_in_)
+        return _group_words(frequency, self.n_word_groups)
 
-    def _pose_folds(self, X, y, relevance, queries, truncation):
+    def _pose(self, rows, relevance, is_query, n_counts, group=None):
+        """The problem of these rows; `group` of the words if not by frequency."""
+        everyone = np.arange(len(relevance))
+        if group is not None:
+            parts = [(everyone, group)]
+        elif self._does_cross_fit(relevance):
+            half = _halve(relevance)
+            parts = [
+                (everyone[own], self._group(_take_rows(rows, everyone[~own])[1]))
+                for own in (half, ~half)
+            ]
+        else:
+            parts = [(everyone, self._group(rows[1]))]
+        searches = []
+        for some, group_of_part in parts:
+            part = _take(relevance, some)
+            queries = np.flatnonzero(_find_queries(part, is_query[some]))
+            if len(queries):
+                searches.append(
+                    _Search(
+                        rows if len(parts) == 1 else _take_rows(rows, some),
+                        group_of_part,
+                        part,
+                        queries,
+                        (self.n_word_groups, n_counts, n_counts),
+                        effective_n_jobs(self.n_jobs),
+                    )
+                )
+        if not searches:
+            raise ValueError(
+                "y has too few objects for two halves with relevant and irrelevant "
+                "items in each. Set cross_fit=False."
+            )
+        loss = PAIRS if self.loss == "pairwise" else TOP
+        return _Problem(searches, loss, self.top_k if self.loss == "topk" else 1)
+
+    def _does_cross_fit(self, relevance):
+        if self.cross_fit != "auto":
+            return self.cross_fit
+        return self.n_word_groups > 1 and relevance.objects().max() >= 19
+
+    def _pose_folds(self, X, y, rows, relevance, is_query, n_counts):
         """A problem to solve and one to judge the solution by, for each fold."""
         cv = self.pattern_cv
         cv = ObjectKFold(cv) if isinstance(cv, Integral) else check_cv(cv)
-        is_query = np.isin(np.arange(X.shape[0]), queries)
         folds = []
         for train, test in cv.split(X, y):
-            problems, group = [], None
-            for rows in (train, test):
-                part = _take(relevance, rows)
-                some = _find_queries(part, is_query[rows])
-                problems.append(self._pose(X[rows], part, some, truncation, group))
-                group = problems[0].group
-            folds.append(problems)
+            parts = []
+            for some in (train, test):
+                part = _take(relevance, some)
+                queries = _find_queries(part, is_query[some])
+                if not queries.any():
+                    raise ValueError(
+                        "y leaves a fold of pattern_cv without a query that has "
+                        "relevant and irrelevant items. Use fewer folds."
+                    )
+                parts.append((_take_rows(rows, some), part, queries, n_counts))
+            group = self._group(parts[0][0][1])
+            folds.append((self._pose(*parts[0]), self._pose(*parts[1], group)))
         return folds
 
-    def _search_pattern(self, folds, advance):
+    def _search_pattern(self, folds, pattern, advance):
         """Merge bins one by one, each time the two that leave the best ranking."""
 
         def judge(pattern):
@@ -459,7 +510,6 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             ]
             return float(np.mean(values))
 
-        pattern = _finest_pattern(folds[0][0].truncation, self.symmetric)
         history = [(judge(pattern), pattern)]
 
         def merge():
@@ -486,54 +536,41 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-class _Problem:
+class _Search:
     """Queries, the items they search and which of those are relevant.
 
-    Everything about the data; nothing about weights or regularisation.
+    Parameters
+    ----------
+    rows : tuple of ndarray
+        The items: indptr, words, truncated counts.
+
+    group : ndarray of shape (n_words,)
+        Group of each word.
+
+    relevance : Relevance
+        Of the items to each other.
+
+    queries : ndarray
+        Items that query the others.
+
+    shape : tuple (n_groups, n_counts, n_counts)
+        Shape of the gains.
     """
 
-    def __init__(
-        self,
-        rows,
-        file,
-        group,
-        n_groups,
-        truncation,
-        relevance,
-        queries,
-        loss,
-        top_k,
-        n_threads,
-    ):
+    def __init__(self, rows, group, relevance, queries, shape, n_threads):
         self.rows = rows
-        self.file = file
+        self.file = _invert(rows, len(group))
         self.group = group
-        self.truncation = truncation
         self.relevance = relevance
         self.queries = queries
-        self.loss = loss
-        self.top_k = top_k
+        self.shape = shape
         self.n_threads = n_threads
-        n_items, n_counts = len(rows[0]) - 1, truncation + 1
-        self.totals = np.zeros((n_items, n_groups, n_counts), dtype=np.int32)
+        self.totals = np.zeros((len(relevance), *shape[:2]), dtype=np.int32)
         count_words(*rows, group, self.totals)
-
-        # Weight of each query: an even share, but as many as it has pairs in Eq. 9.
-        self.capacity = np.ones(len(queries))
-        if loss == PAIRS:
-            for batch, _, relevant in self.blocks():
-                total = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
-                self.capacity[batch] = total * np.count_nonzero(relevant == 0, axis=1)
-        self.capacity /= self.capacity.sum()
-
-        # How relevant and irrelevant items differ on average: the cuts of the pairwise
-        # loss at weights of 0. They set the scale of the bins.
-        _, _, cuts = self.cut(np.zeros((n_groups, n_counts, n_counts)), PAIRS)
-        self.mean_difference = cuts
 
     def blocks(self):
         """Queries a block at a time, with the relevance of all items."""
-        n_items = len(self.rows[0]) - 1
+        n_items = len(self.relevance)
         find = self.relevance.graded_block
         if self.relevance.labels is not None:
             find = self.relevance.block
@@ -543,12 +580,20 @@ class _Problem:
             relevant[np.arange(len(rows)), rows] = -1
             yield batch, rows, relevant
 
-    def cut(self, gain, loss=None):
+    def count_pairs(self):
+        """Pairs of a relevant item, by its weight, and an irrelevant one."""
+        n_pairs = np.empty(len(self.queries))
+        for batch, _, relevant in self.blocks():
+            weight = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
+            n_pairs[batch] = weight * np.count_nonzero(relevant == 0, axis=1)
+        return n_pairs
+
+    def cut(self, gain, loss, top_k):
         """Loss of each query at these gains, and the plane that supports it there."""
         n_queries = len(self.queries)
         value, offset = np.empty((2, n_queries))
-        cuts = np.zeros((n_queries, *gain.shape))
-        of_item = np.einsum("igl,gl->i", self.totals, gain[:, 0])
+        cuts = np.zeros((n_queries, *self.shape))
+        of_item = self._score_alone(gain)
         for batch, rows, relevant in self.blocks():
             find_cuts(
                 rows,
@@ -559,8 +604,8 @@ class _Problem:
                 self.totals,
                 gain,
                 of_item,
-                self.loss if loss is None else loss,
-                self.top_k,
+                loss,
+                top_k,
                 min(self.n_threads, len(rows)),
                 value[batch],
                 offset[batch],
@@ -569,19 +614,13 @@ class _Problem:
         return value, offset, cuts
 
     def average_precision(self, gain):
-        """Mean over the queries."""
-        indptr, words, counts = self.rows
-        of_item = np.einsum("igl,gl->i", self.totals, gain[:, 0])
+        """Average precision of each query."""
+        of_item = self._score_alone(gain)
         values = []
         for _, rows, relevant in self.blocks():
             S = np.empty(relevant.shape)
-            first, last = indptr[rows], indptr[rows + 1]
-            place = np.concatenate([[0], np.cumsum(last - first)])
-            take = np.arange(place[-1]) + np.repeat(first - place[:-1], last - first)
             score_queries(
-                place,
-                words[take],
-                counts[take],
+                *_take_rows(self.rows, rows),
                 *self.file,
                 self.group,
                 gain,
@@ -591,6 +630,47 @@ class _Problem:
                 S,
             )
             values.append(average_precision(relevant, S, n_jobs=self.n_threads))
+        return np.concatenate(values)
+
+    def _score_alone(self, gain):
+        """s(0, d)"""
+        return np.einsum("igl,gl->i", self.totals, gain[:, 0])
+
+
+class _Problem:
+    """What the losses of all queries are, whatever the regularisation.
+
+    Attributes
+    ----------
+    capacity : ndarray of shape (n_queries,)
+        Weight of each query: an even share, but with the pairwise loss by its pairs.
+
+    mean_difference : ndarray of shape (n_queries, n_groups, n_counts, n_counts)
+        How irrelevant and relevant items differ on average, which sets the scale of the
+        bins. It is the slope of the pairwise loss at weights of 0.
+    """
+
+    def __init__(self, searches, loss, top_k):
+        self.searches = searches
+        self.loss = loss
+        self.top_k = top_k
+        self.n_queries = sum(len(search.queries) for search in searches)
+        self.capacity = np.full(self.n_queries, 1 / self.n_queries)
+        if loss == PAIRS:
+            n_pairs = np.concatenate([search.count_pairs() for search in searches])
+            self.capacity = n_pairs / n_pairs.sum()
+        zero = np.zeros(searches[0].shape)
+        slopes = [search.cut(zero, PAIRS, 1)[2] for search in searches]
+        self.mean_difference = np.concatenate(slopes)
+
+    def cut(self, gain):
+        """Losses at these gains, and offsets and slopes of the planes there."""
+        parts = [search.cut(gain, self.loss, self.top_k) for search in self.searches]
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+    def average_precision(self, gain):
+        """Mean over the queries."""
+        values = [search.average_precision(gain) for search in self.searches]
         return np.concatenate(values).mean()
 
 
@@ -611,7 +691,7 @@ class _Solver:
         self.pattern = pattern
         self.alpha = alpha
         self.to_bins, self.to_gain = _parametrise(problem.mean_difference, pattern)
-        n_queries, n_parameters = len(problem.queries), self.to_gain.shape[1]
+        n_queries, n_parameters = problem.n_queries, self.to_gain.shape[1]
         self.planes = np.zeros((n_queries, self.n_slots, n_parameters))
         self.offsets = np.full((n_queries, self.n_slots), -np.inf)
         self.mass = np.zeros((n_queries, self.n_slots))
@@ -799,24 +879,36 @@ def _mergers(pattern):
 
 
 def _find_queries(relevance, query_mask):
-    """Samples that have a relevant item among the others and an irrelevant one."""
-    can_query = relevance.can_query
+    """Mask of the samples that have both relevant and irrelevant items to rank."""
+    is_query = relevance.can_query
     if query_mask is not None:
-        can_query = can_query & query_mask
-    queries = np.flatnonzero(can_query)
-    useful = []
-    for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // len(relevance))):
+        is_query &= query_mask
+    n_samples = len(relevance)
+    queries = np.flatnonzero(is_query)
+    for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
         rows = queries[batch]
-        relevant = relevance.block(rows, slice(0, len(relevance)))
+        relevant = relevance.block(rows, slice(0, n_samples))
         relevant[np.arange(len(rows)), rows] = -1
-        useful.append((relevant > 0).any(axis=1) & (relevant == 0).any(axis=1))
-    queries = queries[np.concatenate(useful)]
-    if len(queries) == 0:
-        raise ValueError(
-            "y must give some sample a relevant one and an irrelevant one to rank; "
-            "none that may query has both."
-        )
-    return queries
+        is_query[rows] = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
+    return is_query
+
+
+def _halve(relevance):
+    """Mask of every other object and every other distractor."""
+    objects = relevance.objects()
+    half = objects % 2 == 0
+    distractors = np.flatnonzero(objects == DISTRACTOR)
+    half[distractors] = np.arange(len(distractors)) % 2 == 0
+    return half
+
+
+def _take_rows(rows, some):
+    """Some rows of truncated counts."""
+    indptr, words, counts = rows
+    first, size = indptr[some], indptr[some + 1] - indptr[some]
+    taken = np.concatenate([[0], np.cumsum(size)])
+    place = np.arange(taken[-1]) + np.repeat(first - taken[:-1], size)
+    return taken, words[place], counts[place]
 
 
 def _take(relevance, rows):

@@ -20,6 +20,7 @@ from sklearn_simlearn._histogram import (
     _finest_pattern,
     _gains,
     _group_words,
+    _halve,
     _invert,
     _mergers,
     _parametrise,
@@ -74,8 +75,10 @@ def random_counts(rng, n_rows, n_words, rate=0.8):
 
 def pose(model, X, y):
     relevance = check_relevance(y)
-    queries = _find_queries(relevance, None)
-    return model._pose(sparse.csr_array(X), relevance, queries, model.truncation)
+    model.n_features_in_ = X.shape[1]
+    rows = _truncate(X, model.truncation)
+    is_query = _find_queries(relevance, None)
+    return model._pose(rows, relevance, is_query, model.truncation + 1)
 
 
 # -- the inverted file --
@@ -319,11 +322,12 @@ def test_ascent_closes_the_gap_of_the_small_problem(rng):
 def reference_minimum(problem, X, pattern, alpha, loss, k):
     """The objective by SLSQP on the epigraph, every violation a constraint."""
     _, to_gain = _parametrise(problem.mean_difference, pattern)
-    n_groups, n = problem.totals.shape[1], problem.truncation
+    (search,) = problem.searches
+    n_groups, n_counts, _ = search.shape
     slopes, slack_of, costs = [], [], []
-    for block, rows, relevance in problem.blocks():
+    for block, rows, relevance in search.blocks():
         for q, row, c in zip(rows, relevance, problem.capacity[block], strict=True):
-            phi = naive_features(X[q], X, problem.group, n_groups, n)
+            phi = naive_features(X[q], X, search.group, n_groups, n_counts - 1)
             phi = phi.reshape(len(X), -1) @ to_gain
             relevant, irrelevant = np.flatnonzero(row > 0), np.flatnonzero(row == 0)
             if loss == "pairwise":
@@ -458,6 +462,65 @@ def test_groups_by_document_frequency():
     assert_array_equal(groups, [0, 2, 0, 0, 1, 2, 1, 0])
     assert_array_equal(_group_words(frequency, 1), np.zeros(8))
     assert_array_equal(_group_words(np.zeros(4, int), 3), np.zeros(4))
+
+
+def test_halves_keep_objects_whole():
+    y = np.array([3, 3, -1, 5, 5, 9, 9, -1, -1, 7, 7])
+    half = _halve(check_relevance(y))
+    for label in (3, 5, 7, 9):
+        assert len(np.unique(half[y == label])) == 1
+    assert 4 <= half.sum() <= 7
+    assert half[y == -1].sum() == 2
+
+
+def make_rare_words(rng, n_objects=40):
+    """Words of one frequency, many for few samples: rare is what objects differ in."""
+    y = np.repeat(np.arange(n_objects), 4)
+    of_object = rng.integers(0, 3000, size=(n_objects, 24))
+    X = np.zeros((len(y), 3000))
+    for row, label in zip(X, y, strict=True):
+        row[rng.choice(of_object[label], 12, replace=False)] += 1
+        row[rng.integers(0, 3000, 80)] += 1
+    return X, y
+
+
+def test_cross_fit_words_are_not_rare_by_themselves(rng):
+    X, y = make_rare_words(rng)
+    plain = HistogramRankSVM(truncation=1, cross_fit=False).fit(X[:80], y[:80])
+    crossed = HistogramRankSVM(truncation=1, cross_fit=True).fit(X[:80], y[:80])
+    assert crossed.score(X[80:], y[80:]) > plain.score(X[80:], y[80:]) + 0.05
+    assert_array_equal(crossed.word_groups_, plain.word_groups_)
+
+
+def test_cross_fit_is_two_searches_with_the_words_of_the_other(rng):
+    X, y = make_rare_words(rng)
+    model = HistogramRankSVM(truncation=1, cross_fit=True)
+    first, second = pose(model, X, y).searches
+    for own, other in ((first, second), (second, first)):
+        frequency = np.bincount(other.rows[1], minlength=X.shape[1])
+        assert_array_equal(own.group, _group_words(frequency, 5))
+        assert len(own.queries) == 80
+
+
+@pytest.mark.parametrize(
+    ("n_objects", "options", "n_searches"),
+    [
+        (20, {}, 2),
+        (19, {}, 1),
+        (20, {"n_word_groups": 1}, 1),
+        (20, {"cross_fit": 0}, 1),
+    ],
+)
+def test_automatic_cross_fit(n_objects, options, n_searches, rng):
+    X, y = make_rare_words(rng, n_objects)
+    model = HistogramRankSVM(truncation=1, **options)
+    assert len(pose(model, X, y).searches) == n_searches
+
+
+def test_one_half_without_queries_is_left_out(rng):
+    X, y = make_rare_words(rng)
+    model = HistogramRankSVM(truncation=1)
+    assert model.fit(X, y, query_mask=y == 1).objective_ < 1
 
 
 @pytest.mark.parametrize(
@@ -643,6 +706,18 @@ def test_values_that_are_not_counts_are_refused(counts):
     for method in (model.similarity, model.transform, model.transform_database):
         with pytest.raises(ValueError, match="X has fractions"):
             method(X.toarray() * 0.5)
+
+
+def test_too_few_objects_for_two_halves_are_refused():
+    with pytest.raises(ValueError, match="too few objects for two halves"):
+        HistogramRankSVM(cross_fit=True).fit(np.eye(4), [0, 0, 1, 1])
+
+
+def test_folds_without_a_query_are_refused(counts):
+    X, y = counts[0][:60], counts[1][:60]
+    model = HistogramRankSVM(n_weight_bins=2, truncation=1, pattern_cv=12)
+    with pytest.raises(ValueError, match="y leaves a fold of pattern_cv"):
+        model.fit(X, y)
 
 
 def test_bad_query_masks_are_refused(counts):
