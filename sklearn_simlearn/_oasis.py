@@ -6,15 +6,15 @@ from numbers import Integral, Real
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from scipy import linalg, sparse
 from scipy.sparse.linalg import svds
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import Parallel, _get_threadpool_controller, delayed
 from sklearn.utils.validation import validate_data
-from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn._oasis_fast import sweep_sparse, sweep_support, take_steps
 from sklearn_simlearn._relevance import check_relevance
@@ -534,7 +534,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         losses, scores, best = [], [], None
         if validation is not None:
             scores, best = [self._validate(W, validation)], W.copy()
-        with threadpool_limits(limits=1, user_api="blas"):
+        with _get_threadpool_controller().limit(limits=1, user_api="blas"):
             while n_done < n_triplets:
                 subcontext = context.subcontext(task_name="interval")
                 subcontext.call_on_fit_task_begin(estimator=self, X=X, y=y)
@@ -576,6 +576,9 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
     def _visit(self, X, rankers, streams, n_triplets, n_done):
         """Show each ranker its next triplets; with an int `psd`, project in between."""
         sweep = delayed(_sweep)
+        # Elsewhere than in threads, equal matrices may be shipped as one and the same.
+        backend, _ = get_active_backend(prefer="threads")
+        in_place = getattr(backend, "supports_sharedmem", False)
         loss = n_updates = 0
         while n_triplets > 0:
             n = n_triplets
@@ -586,7 +589,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                 blocks = np.array_split(blocks[0], effective_n_jobs(self.n_jobs))
                 rankers = rankers * len(blocks)
             jobs = (
-                sweep(W, X, block, self.C, LEARNED[self.symmetric])
+                sweep(W, X, block, self.C, LEARNED[self.symmetric], in_place)
                 for W, block in zip(rankers, blocks, strict=True)
             )
             need = {"require": "sharedmem"} if self.parallel == "hogwild" else {}
@@ -701,16 +704,17 @@ def _row_dots(A, B):
     return np.einsum("ij,ij->i", A, B)
 
 
-def _sweep(W, X, triplets, C, learned):
+def _sweep(W, X, triplets, C, learned, in_place=True):
     """Visit the triplets in order; returns W, the sum of losses, the number of steps.
 
-    W is updated in place, unless it came from another process and is read-only.
+    W is updated in place, or first copied.
     """
-    values = W.data if sparse.issparse(W) else W
-    if not values.flags.writeable:
+    if not in_place:
         W = W.copy()
     if not sparse.issparse(X):
-        return W, *_sweep_dense(W, X, triplets, C, learned)
+        # Held in `fit` already, but this may be another process.
+        with _get_threadpool_controller().limit(limits=1, user_api="blas"):
+            return W, *_sweep_dense(W, X, triplets, C, learned)
     if X.nnz == 0:
         return W, float(len(triplets)), 0
     rows = X.data, X.indices, X.indptr, triplets, C

@@ -171,7 +171,7 @@ def test_kernels_accept_read_only_data(dtype):
     # A read-only W, from another process, is copied.
     frozen = np.eye(3, dtype=dtype)
     frozen.flags.writeable = False
-    W, _, n_updates = _sweep(frozen, X, triplets, 1.0, 0)
+    W, _, n_updates = _sweep(frozen, X, triplets, 1.0, 0, in_place=False)
     assert n_updates == 1
     assert W is not frozen
 
@@ -358,13 +358,28 @@ def test_averaged_rankers_do_not_depend_on_n_jobs(words):
     with joblib.parallel_config(backend="loky", n_jobs=2):
         other_processes = OASIS(random_state=0, **options).fit(X, y)
     assert_array_equal(one.W_, other_processes.W_)
-    for dense in (one, two):
-        dense.fit(X.toarray(), y)
-    assert_array_equal(one.W_, two.W_)
     assert one.n_updates_ > 700
+    dense = OASIS(random_state=0, **options).fit(X.toarray(), y)
+    assert_array_equal(dense.W_, two.fit(X.toarray(), y).W_)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        other_processes.fit(X.toarray(), y)
+    assert_array_equal(dense.W_, other_processes.W_)
     # Not three times the same ranker.
     alone = OASIS(n_triplets=700, random_state=0).fit(X, y)
     assert np.abs(alone.W_ - one.W_).max() > 1e-3
+
+
+def test_rankers_on_a_dask_cluster(words):
+    distributed = pytest.importorskip("distributed")
+    X, y = words
+    options = {"n_triplets": 300, "n_models": 2, "random_state": 0}
+    here = OASIS(**options).fit(X, y)
+    with (
+        distributed.Client(processes=False, n_workers=1, dashboard_address=None),
+        joblib.parallel_config(backend="dask"),
+    ):
+        there = OASIS(**options).fit(X, y)
+    assert_array_equal(here.W_, there.W_)
 
 
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
