@@ -33,6 +33,10 @@ DIRECTIVES = {
 class BuildKernels(build_ext):
     """Compile for speed, with OpenMP where a trial program compiles and links."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extensions(self):
         if self.compiler.compiler_type == "msvc":
             optimise, openmp = ["/O2"], ["/openmp"]
