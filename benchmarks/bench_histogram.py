@@ -72,7 +72,7 @@ def compare_on_splits(X, y):
             {
                 "alpha": [0.3, 1.0, 3.0],
                 "truncation": [2, 4],
-                "n_word_groups": [3, 5],
+                "cross_fit": [False, True],
                 "symmetric": [False, True],
             },
         ),

@@ -79,9 +79,11 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
 
     cross_fit : bool or "auto", default="auto"
         Whether to train in two halves, each with the frequencies of the other. A word
-        that only the images of one object have is rare *because* they show it; among
-        new objects rarity does not come with a match. "auto" does so where there are at
-        least 20 objects, and more than one group of words.
+        that only the samples of one object have is rare *because* they have it; among
+        new objects rarity does not come with a match. That matters where words are rare
+        and costs pairs to train on where they are not. "auto" does it if there are at
+        least 20 objects and a word is in fewer than twice as many samples as an object
+        has, on average.
 
     n_weight_bins : int, default=None
         Number of weights a group has. Adjacent pairs of counts are merged greedily into
@@ -444,7 +446,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         everyone = np.arange(len(relevance))
         if group is not None:
             parts = [(everyone, group)]
-        elif self._does_cross_fit(relevance):
+        elif self._does_cross_fit(rows[1], relevance):
             half = _halve(relevance)
             parts = [
                 (everyone[own], self._group(_take_rows(rows, everyone[~own])[1]))
@@ -475,10 +477,15 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         loss = PAIRS if self.loss == "pairwise" else TOP
         return _Problem(searches, loss, self.top_k if self.loss == "topk" else 1)
 
-    def _does_cross_fit(self, relevance):
+    def _does_cross_fit(self, words, relevance):
         if self.cross_fit != "auto":
             return self.cross_fit
-        return self.n_word_groups > 1 and relevance.objects().max() >= 19
+        objects = relevance.objects()
+        n_objects = objects.max() + 1
+        if self.n_word_groups == 1 or n_objects < 20:
+            return False
+        mean_frequency = len(words) / len(np.unique(words))
+        return mean_frequency < 2 * np.count_nonzero(objects >= 0) / n_objects
 
     def _pose_folds(self, X, y, rows, relevance, is_query, n_counts):
         """A problem to solve and one to judge the solution by, for each fold."""

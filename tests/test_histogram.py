@@ -503,16 +503,19 @@ def test_cross_fit_is_two_searches_with_the_words_of_the_other(rng):
 
 
 @pytest.mark.parametrize(
-    ("n_objects", "options", "n_searches"),
+    ("n_objects", "n_words", "options", "n_searches"),
     [
-        (20, {}, 2),
-        (19, {}, 1),
-        (20, {"n_word_groups": 1}, 1),
-        (20, {"cross_fit": 0}, 1),
+        (20, 3000, {}, 2),
+        (19, 3000, {}, 1),
+        (20, 100, {}, 1),  # a word is in most samples
+        (20, 100, {"cross_fit": True}, 2),
+        (20, 3000, {"n_word_groups": 1}, 1),
+        (20, 3000, {"cross_fit": False}, 1),
     ],
 )
-def test_automatic_cross_fit(n_objects, options, n_searches, rng):
+def test_automatic_cross_fit(n_objects, n_words, options, n_searches, rng):
     X, y = make_rare_words(rng, n_objects)
+    X = X.reshape(len(y), -1, n_words).sum(axis=1)
     model = HistogramRankSVM(truncation=1, **options)
     assert len(pose(model, X, y).searches) == n_searches
 
