@@ -93,7 +93,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
     validation_fraction : float, default=0.1
         Share of the samples to hold out.
 
-    validation_interval : int, default=5000
+    validation_interval : int, default=10_000
         Number of triplets between two validations; also between two points of
         `loss_curve_` and two callbacks.
 
@@ -232,7 +232,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         parallel="average",
         early_stopping=False,
         validation_fraction=0.1,
-        validation_interval=5000,
+        validation_interval=10_000,
         n_iter_no_change=5,
         relevance_threshold=0.0,
         support=None,
@@ -717,13 +717,19 @@ def _sweep(W, X, triplets, C, learned, in_place=True):
             return W, *_sweep_dense(W, X, triplets, C, learned)
     if X.nnz == 0:
         return W, float(len(triplets)), 0
-    rows = X.data, X.indices, X.indptr, triplets, C
     longest = int(np.diff(X.indptr).max())
     if sparse.issparse(W):
-        columns = W.indices.astype(X.indices.dtype, copy=False)
-        starts = W.indptr.astype(X.indptr.dtype, copy=False)
-        return W, *sweep_support(W.data, columns, starts, *rows, longest)
-    return W, *sweep_sparse(W, *rows, learned, longest)
+        support = (W.indices.astype(X.indices.dtype), W.indptr.astype(X.indptr.dtype))
+    total_loss, n_updates = 0.0, 0
+    for start in range(0, len(triplets), 1000):  # few enough to let Ctrl-C through
+        rows = X.data, X.indices, X.indptr, triplets[start : start + 1000], C
+        if sparse.issparse(W):
+            loss, n_moves = sweep_support(W.data, *support, *rows, longest)
+        else:
+            loss, n_moves = sweep_sparse(W, *rows, learned, longest)
+        total_loss += loss
+        n_updates += n_moves
+    return W, total_loss, n_updates
 
 
 def _sweep_dense(W, X, triplets, C, learned):
