@@ -298,9 +298,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         W = self._start(X, W)
 
         # From here on the inputs are sound: kernels check nothing.
-        streams = [
-            partial(sampler.draw, rng=stream) for stream in rng.spawn(self.n_models)
-        ]
+        streams = [_drawn(sampler, stream) for stream in rng.spawn(self.n_models)]
         self._learn(X, y, W, streams, self.n_triplets, validation=validation)
         vars(self).pop("_rng", None)  # of a stream of batches that has ended
         return self
@@ -335,9 +333,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         rng = deepcopy(self._rng) if hasattr(self, "_rng") else self._make_rng()
         W = self._start(X, getattr(self, "W_", None))
 
-        streams = [
-            partial(sampler.draw, rng=stream) for stream in rng.spawn(self.n_models)
-        ]
+        streams = [_drawn(sampler, stream) for stream in rng.spawn(self.n_models)]
         self._learn(X, y, W, streams, self.n_triplets, go_on=True)
         self._rng = rng
         return self
@@ -659,6 +655,22 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         if hasattr(self, "item_components_"):
             return X @ self.item_components_.T
         return X
+
+
+def _drawn(sampler, rng):
+    """A stream of triplets, the same however many are taken at a time."""
+    left = np.empty((0, 3), dtype=np.int64)
+
+    def take(n):
+        nonlocal left
+        parts = [left]
+        while sum(map(len, parts)) < n:
+            parts.append(sampler.draw(5000, rng))
+        drawn = np.concatenate(parts)
+        left = drawn[n:]
+        return drawn[:n]
+
+    return take
 
 
 def _in_order(triplets):

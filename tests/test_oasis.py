@@ -253,6 +253,14 @@ def test_partial_fit_goes_on(words):
     assert np.abs(repeated.W_ - second).max() > 0
 
 
+def test_interval_does_not_change_what_is_learned(words):
+    X, y = words
+    for options in ({}, {"n_models": 2}):
+        whole = OASIS(n_triplets=12_000, random_state=0, **options).fit(X, y)
+        pieces = clone(whole).set_params(validation_interval=700).fit(X, y)
+        assert_array_equal(whole.W_, pieces.W_)
+
+
 def test_partial_fit_may_declare_the_width(words):
     X, y = words
     oasis = OASIS(n_triplets=100, random_state=0)
