@@ -23,7 +23,7 @@ from sklearn_simlearn._histogram_fast import (
     find_cuts,
     score_queries,
 )
-from sklearn_simlearn._relevance import DISTRACTOR, Relevance, check_relevance
+from sklearn_simlearn._relevance import DISTRACTOR, check_relevance
 from sklearn_simlearn.base import SimilarityMixin, all_or_nothing
 from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.metrics._scorer import check_query_mask
@@ -262,7 +262,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         relevance = check_relevance(y, n_samples=X.shape[0])
         if query_mask is not None:
             query_mask = check_query_mask(query_mask, X.shape[0])
-        is_query = _find_queries(relevance, query_mask)
+        is_query = relevance.find_queries(query_mask)
         if not is_query.any():
             raise ValueError(
                 "y must give some sample a relevant one and an irrelevant one to rank; "
@@ -456,8 +456,8 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             parts = [(everyone, self._group(rows[1]))]
         searches = []
         for some, group_of_part in parts:
-            part = _take(relevance, some)
-            queries = np.flatnonzero(_find_queries(part, is_query[some]))
+            part = relevance.take(some)
+            queries = np.flatnonzero(part.find_queries(is_query[some]))
             if len(queries):
                 searches.append(
                     _Search(
@@ -495,8 +495,8 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         for train, test in cv.split(X, y):
             parts = []
             for some in (train, test):
-                part = _take(relevance, some)
-                queries = _find_queries(part, is_query[some])
+                part = relevance.take(some)
+                queries = part.find_queries(is_query[some])
                 if not queries.any():
                     raise ValueError(
                         "y leaves a fold of pattern_cv without a query that has "
@@ -885,21 +885,6 @@ def _mergers(pattern):
             yield merged - (merged > high)
 
 
-def _find_queries(relevance, query_mask):
-    """Mask of the samples that have both relevant and irrelevant items to rank."""
-    is_query = relevance.can_query
-    if query_mask is not None:
-        is_query &= query_mask
-    n_samples = len(relevance)
-    queries = np.flatnonzero(is_query)
-    for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
-        rows = queries[batch]
-        relevant = relevance.block(rows, slice(0, n_samples))
-        relevant[np.arange(len(rows)), rows] = -1
-        is_query[rows] = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
-    return is_query
-
-
 def _halve(relevance):
     """Mask of every other object and every other distractor."""
     objects = relevance.objects()
@@ -916,13 +901,3 @@ def _take_rows(rows, some):
     taken = np.concatenate([[0], np.cumsum(size)])
     place = np.arange(taken[-1]) + np.repeat(first - taken[:-1], size)
     return taken, words[place], counts[place]
-
-
-def _take(relevance, rows):
-    """Relevance among some of the samples."""
-    junk, labels = relevance.junk, relevance.labels
-    return Relevance(
-        relevance.positive[rows],
-        None if junk is None else junk[rows],
-        None if labels is None else labels[rows],
-    )

@@ -13,16 +13,7 @@ from libc.stdlib cimport qsort
 import numpy as np
 
 from sklearn_simlearn._blas cimport axpy, dot
-
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define SIMLEARN_PREFETCH(address) __builtin_prefetch(address)
-    #else
-    #define SIMLEARN_PREFETCH(address) ((void)(address))
-    #endif
-    """
-    void prefetch "SIMLEARN_PREFETCH" (const void* address) noexcept nogil
+from sklearn_simlearn._prefetch cimport prefetch
 
 cdef enum:
     COUNT_BITS = 4

@@ -11,15 +11,21 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import svds
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import _safe_indexing, check_array, check_random_state
+from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.parallel import Parallel, _get_threadpool_controller, delayed
 from sklearn.utils.validation import validate_data
 
 from sklearn_simlearn._oasis_fast import sweep_sparse, sweep_support, take_steps
+from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._triplets import check_triplets, triplet_sampler
-from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
+from sklearn_simlearn.base import (
+    SimilarityMixin,
+    all_or_nothing,
+    append_columns,
+    row_dots,
+)
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.similarities import inverse_document_frequency
 
@@ -286,7 +292,7 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         W = getattr(self, "W_", None) if self.warm_start else None
         X = self._check_samples(X, reset=True)
         relevance = check_relevance(y, n_samples=X.shape[0])
-        rng = self._make_rng()
+        rng = make_generator(self.random_state)
         if validation is not None:
             if not self.early_stopping:
                 raise ValueError("validation is for early_stopping=True.")
@@ -330,7 +336,11 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         relevance = check_relevance(y, n_samples=X.shape[0])
         sampler = triplet_sampler(relevance, threshold=self.relevance_threshold)
         # One stream of random numbers runs through all batches.
-        rng = deepcopy(self._rng) if hasattr(self, "_rng") else self._make_rng()
+        rng = (
+            deepcopy(self._rng)
+            if hasattr(self, "_rng")
+            else make_generator(self.random_state)
+        )
         W = self._start(X, getattr(self, "W_", None))
 
         streams = [_drawn(sampler, stream) for stream in rng.spawn(self.n_models)]
@@ -426,11 +436,6 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             X = X.tocsr(copy=True)
             X.resize(X.shape[0], n_features)
         return self._check_samples(X, reset=not hasattr(self, "W_"))
-
-    def _make_rng(self):
-        # RandomState is scikit-learn's convention, Generator the one that can spawn.
-        seed = check_random_state(self.random_state).randint(2**32, size=4, dtype="u4")
-        return np.random.default_rng(seed)
 
     def _hold_out(self, X, y, rng):
         n_held_out = max(2, round(self.validation_fraction * X.shape[0]))
@@ -631,14 +636,14 @@ class OASIS(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         if self.symmetric != "dissimilarity":
             return left
         # -(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q
-        own = _row_dots(left, self._right(X))
+        own = row_dots(left, self._right(X))
         return append_columns(2 * left, np.column_stack([np.ones_like(own), -own]))
 
     def _encode_items(self, X):
         right = self._right(X)
         if self.symmetric != "dissimilarity":
             return right
-        own = _row_dots(self._left(X), right)
+        own = row_dots(self._left(X), right)
         return append_columns(right, np.column_stack([-own, np.ones_like(own)]))
 
     def _left(self, X):
@@ -710,12 +715,6 @@ def _factorise(W, rank):
     return np.ascontiguousarray(left), np.ascontiguousarray(right)
 
 
-def _row_dots(A, B):
-    if sparse.issparse(B):
-        return np.asarray(B.multiply(A).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", A, B)
-
-
 def _sweep(W, X, triplets, C, learned, in_place=True):
     """Visit the triplets in order; returns W, the sum of losses, the number of steps.
 
@@ -761,7 +760,7 @@ def _sweep_dense(W, X, triplets, C, learned):
             # (oasis-dissim)  a = q - x+, b = q - x-, V = b b' - a a', so that
             # <V_t, V_s> = (b_t b_s)^2 + (a_t a_s)^2 - (a_t b_s)^2 - (b_t a_s)^2
             a, b = q - positive, q - negative
-            margin = _row_dots(b @ W, b) - _row_dots(a @ W, a)
+            margin = row_dots(b @ W, b) - row_dots(a @ W, a)
             cross = (a @ b.T) ** 2
             gram = (b @ b.T) ** 2 + (a @ a.T) ** 2 - cross - cross.T
             norm2 = np.diagonal(gram)
@@ -769,7 +768,7 @@ def _sweep_dense(W, X, triplets, C, learned):
         else:
             # V = q a' with a = x+ - x-, and <V_t, V_s> = (q_t q_s) (a_t a_s)
             a = positive - negative
-            margin = _row_dots(q @ W, a)
+            margin = row_dots(q @ W, a)
             gram = (q @ q.T) * (a @ a.T)
             norm2 = np.diagonal(gram)
             pairs = [(q, a, 1)]

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from sklearn.utils import check_array
+from sklearn.utils import check_array, gen_batches
 
 DISTRACTOR = -1
 
@@ -99,6 +99,34 @@ class Relevance:
             component[:n_samples][member], return_inverse=True
         )
         return objects
+
+    def find_queries(self, among=None):
+        """Mask of the samples that have both relevant and irrelevant ones to rank.
+
+        Parameters
+        ----------
+        among : ndarray of shape (n_samples,), dtype bool, default=None
+            Samples that may query; all if None.
+        """
+        is_query = self.can_query
+        if among is not None:
+            is_query &= among
+        n_samples = len(self)
+        queries = np.flatnonzero(is_query)
+        for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
+            rows = queries[batch]
+            relevant = self.block(rows, slice(0, n_samples))
+            relevant[np.arange(len(rows)), rows] = -1
+            is_query[rows] = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
+        return is_query
+
+    def take(self, rows):
+        """Relevance among some of the samples."""
+        return Relevance(
+            self.positive[rows],
+            None if self.junk is None else self.junk[rows],
+            None if self.labels is None else self.labels[rows],
+        )
 
     def _in_common(self, queries, columns):
         return self.positive[queries] @ columns.T

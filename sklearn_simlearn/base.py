@@ -162,3 +162,10 @@ def append_columns(X, extra, scale=None):
         return out
     out = np.hstack([X, extra]).astype(X.dtype, copy=False)
     return out if scale is None else out * scale[:, None].astype(X.dtype)
+
+
+def row_dots(A, B):
+    """Products of the rows of A with those of B, one by one."""
+    if sparse.issparse(B):
+        return np.asarray(B.multiply(A).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", A, B)

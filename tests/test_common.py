@@ -21,6 +21,7 @@ from sklearn_simlearn import (
     AngularBilinearRanker,
     HistogramRankSVM,
     MemoryVectorQuery,
+    SparseMahalanobisLearner,
 )
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import KeepTrainingData
@@ -59,6 +60,13 @@ LEARNERS = [
     HistogramRankSVM(),
     HistogramRankSVM(loss="topk", truncation=2, n_word_groups=2, symmetric=True),
     HistogramRankSVM(loss="pairwise", truncation=1),
+    SparseMahalanobisLearner(n_random_triplets=200, max_iter=5, random_state=0),
+    SparseMahalanobisLearner(
+        solver="sgd", holdout=None, init="identity", max_iter=2, random_state=0
+    ),
+    SparseMahalanobisLearner(
+        max_hard_triplets=50, refresh_triplets=2, max_iter=5, random_state=0
+    ),
 ]
 
 SUPERVISED = [learner for learner in LEARNERS if get_tags(learner).target_tags.required]

@@ -16,7 +16,6 @@ from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._histogram import (
     PAIRS,
     TOP,
-    _find_queries,
     _finest_pattern,
     _gains,
     _group_words,
@@ -77,7 +76,7 @@ def pose(model, X, y):
     relevance = check_relevance(y)
     model.n_features_in_ = X.shape[1]
     rows = _truncate(X, model.truncation)
-    is_query = _find_queries(relevance, None)
+    is_query = relevance.find_queries()
     return model._pose(rows, relevance, is_query, model.truncation + 1)
 
 

@@ -4,8 +4,10 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch
 from sklearn.utils._param_validation import Interval, validate_params
+
+from sklearn_simlearn._random import make_generator
 
 # Cells of scratch in a block of images, some 20 bytes each. Part of the random
 # stream: another value gives other data.
@@ -178,9 +180,7 @@ def make_visual_words(
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype}.")
-    # RandomState is scikit-learn's convention, Generator the faster one.
-    seed = check_random_state(random_state).randint(2**32, size=4, dtype=np.uint32)
-    rng = np.random.default_rng(seed)
+    rng = make_generator(random_state)
 
     zipf = _Zipf(n_words, zipf_exponent)
     objects = _draw_objects(n_objects, n_words_per_object, zipf, rng)

@@ -1,0 +1,11 @@
+"""A hint to fetch memory that a walk through postings will need soon; header only."""
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define SIMLEARN_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define SIMLEARN_PREFETCH(address) ((void)(address))
+    #endif
+    """
+    void prefetch "SIMLEARN_PREFETCH" (const void* address) noexcept nogil
