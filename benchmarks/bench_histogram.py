@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn._histogram import _find_queries, _Solver, _truncate
+from sklearn_simlearn._histogram import _Solver, _truncate
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.metrics import map_scorer, top4_scorer
 from sklearn_simlearn.model_selection import ObjectKFold, ObjectShuffleSplit
@@ -235,7 +235,7 @@ def solver():
 def subgradient(model, X, y, max_steps=500):
     """Passes that steps of 1 / (alpha t) need to come within 1 % of the objective."""
     relevance = check_relevance(y)
-    is_query = _find_queries(relevance, None)
+    is_query = relevance.find_queries()
     problem = model._pose(_truncate(X, 4), relevance, is_query, 5)
     frame = _Solver(problem, model.weight_pattern_, model.alpha)
     theta, best = np.zeros(frame.to_gain.shape[1]), np.inf
