@@ -2,8 +2,8 @@
 
     python benchmarks/bench_histogram.py [PART ...]
 
-where PART is ukbench, ukbench50k, settings, categories, weights, solver, speed or
-pattern; all of them, some 30 minutes on 2 cores, if there is none. They read
+where PART is ukbench, ukbench50k, settings, limit, categories, weights, solver, speed
+or pattern; all of them, some 40 minutes on 2 cores, if there is none. They read
 ukbench1000_bovw20k.npz, ukbench1000_geometry.npz and office_caltech10_surf800.npz.
 """
 
@@ -84,6 +84,7 @@ def compare_on_splits(X, y):
                 "truncation": [2, 4],
                 "cross_fit": [False, True],
                 "symmetric": [False, True],
+                "length_slope": [0.0, 0.3],
             },
         ),
     }
@@ -140,6 +141,9 @@ def settings():
         {"n_word_groups": 10},
         {"cross_fit": False},
         {"cross_fit": True},
+        {"length_slope": 0.2},
+        {"length_slope": 0.3},
+        {"length_slope": 0.5},
     ]
     rows = [[", ".join(f"{k}={v}" for k, v in change.items())] for change in changes]
     for X, y in (load_ukbench(), load_ukbench50k()):
@@ -154,6 +158,34 @@ def settings():
             ]
             row.append(f"{np.mean(values):.3f}")
     print_table(["N-S on UKbench", "20,000 words", "50,000 words"], rows)
+    print()
+
+
+def limit():
+    """How far the model goes: weights learned from the searched half itself."""
+    X, y = load_ukbench()
+    rows = []
+    for slope in (0.0, 0.3):
+        for alpha in (0.03, 0.1, 0.3, 1.0, 3.0):
+            model = HistogramRankSVM(alpha, length_slope=slope, n_jobs=2)
+            values = []
+            for train, test in split_in_halves(X, y):
+                of_others = top4_scorer(model.fit(X[train], y[train]), X[test], y[test])
+                relevance = check_relevance(y[test])
+                problem = model._pose(
+                    _truncate(X[test], model.truncation_),
+                    relevance,
+                    relevance.find_queries(),
+                    model.truncation_ + 1,
+                    model.word_groups_,
+                    model.mean_length_,
+                )
+                solver = model._solve(problem, model.weight_pattern_)
+                model.weights_ = solver.weights()
+                values.append((of_others, top4_scorer(model, X[test], y[test])))
+            means = (f"{value:.3f}" for value in np.mean(values, axis=0))
+            rows.append([f"length_slope={slope}, alpha={alpha}", *means])
+    print_table(["N-S, weights learned from", "other half", "searched half"], rows)
     print()
 
 
@@ -330,7 +362,17 @@ def pattern():
         )
 
 
-PARTS = (ukbench, ukbench50k, settings, categories, weights, solver, speed, pattern)
+PARTS = (
+    ukbench,
+    ukbench50k,
+    settings,
+    limit,
+    categories,
+    weights,
+    solver,
+    speed,
+    pattern,
+)
 
 if __name__ == "__main__":
     parts = {part.__name__: part for part in PARTS}

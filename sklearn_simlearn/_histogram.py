@@ -48,9 +48,10 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
 
     where :math:`g(i)` is the group of word :math:`i` by its frequency. So it can learn
     what hand-made similarities prescribe: idf, burstiness, negative evidence,
-    asymmetry. The weights minimise how far irrelevant items reach above relevant ones;
-    the problem is convex and solved up to a certified gap. Scores come from an inverted
-    file. The maths is in the :ref:`User Guide <histogram>`.
+    asymmetry. The words of long items can be made to count for less. The weights
+    minimise how far irrelevant items reach above relevant ones; the problem is convex
+    and solved up to a certified gap. Scores come from an inverted file. The maths is in
+    the :ref:`User Guide <histogram>`.
 
     Parameters
     ----------
@@ -84,6 +85,13 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         and costs pairs to train on where they are not. "auto" does it if there are at
         least 20 objects and a word is in fewer than twice as many samples as an object
         has, on average.
+
+    length_slope : float, default=0.0
+        Slope of the length normalisation of items, below 1. What the words of an item
+        add to the similarity is divided by 1 for an item of mean length and by this
+        much more for one twice as long; the length is the sum of truncated counts. Long
+        items share words with any query: where lengths vary a lot, 0.3 is better than
+        none, which is 0.
 
     n_weight_bins : int, default=None
         Number of weights a group has. Adjacent pairs of counts are merged greedily into
@@ -126,6 +134,9 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
     truncation_ : int
         The largest count :math:`n`.
 
+    mean_length_ : float
+        Mean sum of truncated counts of a training sample.
+
     objective_ : float
         Value of the objective. It is 1 for a similarity that is 0 throughout.
 
@@ -159,7 +170,8 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
     ``n_word_groups * (n + 1) ** 2`` numbers a query.
 
     The encodings have `n` columns a word and two more; they are sparse for dense `X`
-    too. `similarity` does without them.
+    too. `similarity` does without them. Their product equals it to the last bit, or up
+    to rounding with a `length_slope`.
 
     References
     ----------
@@ -188,6 +200,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         ],
         "n_word_groups": [Interval(Integral, 1, None, closed="left")],
         "cross_fit": ["boolean", StrOptions({"auto"})],
+        "length_slope": [Interval(Real, 0, 1, closed="left")],
         "n_weight_bins": [Interval(Integral, 2, None, closed="left"), None],
         "symmetric": ["boolean"],
         "weight_pattern": ["array-like", None],
@@ -206,6 +219,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         truncation=4,
         n_word_groups=5,
         cross_fit="auto",
+        length_slope=0.0,
         n_weight_bins=None,
         symmetric=False,
         weight_pattern=None,
@@ -220,6 +234,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         self.truncation = truncation
         self.n_word_groups = n_word_groups
         self.cross_fit = cross_fit
+        self.length_slope = length_slope
         self.n_weight_bins = n_weight_bins
         self.symmetric = symmetric
         self.weight_pattern = weight_pattern
@@ -287,6 +302,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
 
         attributes = {
             "truncation_": truncation,
+            "mean_length_": _mean_length(rows),
             "word_groups_": self._group(rows[1]),
             "_n_features_out": X.shape[1] * truncation + 2,
         }
@@ -369,6 +385,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
             _gains(self.weights_).astype(X.dtype, order="C", copy=False),
             self._alone(items, self.weights_[:, 0, :], X.dtype),
             self._alone(queries, self.weights_[:, :, 0], X.dtype),
+            self._scale(items, self.mean_length_).astype(X.dtype),
             min(effective_n_jobs(self.n_jobs), X.shape[0]),
             S,
         )
@@ -390,8 +407,10 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         indptr, words, counts = _truncate(X, n)
         alone = self._alone((indptr, words, counts), self.weights_[:, 0, :], X.dtype)
         columns = words * np.int64(n) + counts - 1
-        ones = np.ones(len(columns))
-        return self._assemble(ones, columns, indptr, alone, np.ones_like(alone))
+        scale = self._scale((indptr, words, counts), self.mean_length_)
+        scale = scale.astype(X.dtype)
+        data = np.repeat(scale, np.diff(indptr))
+        return self._assemble(data, columns, indptr, scale * alone, np.ones_like(alone))
 
     def _assemble(self, data, columns, indptr, *more):
         """CSR rows with some more columns, of the dtype of those."""
@@ -408,6 +427,11 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         shape = (len(indptr) - 1, self.n_features_in_)
         rows = sparse.csr_array((weights, words, indptr), shape=shape)
         return np.asarray(rows.sum(axis=1), dtype=dtype)
+
+    def _scale(self, rows, mean_length):
+        """(histogram-length)  Factor of each item."""
+        length = _lengths(rows) / (mean_length or 1.0)
+        return 1 / (1 - self.length_slope + self.length_slope * length)
 
     def _validate_rows(self, X):
         X = super()._validate_rows(X)
@@ -441,9 +465,13 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         frequency = np.bincount(words, minlength=self.n_features_in_)
         return _group_words(frequency, self.n_word_groups)
 
-    def _pose(self, rows, relevance, is_query, n_counts, group=None):
-        """The problem of these rows; `group` of the words if not by frequency."""
+    def _pose(self, rows, relevance, is_query, n_counts, group=None, mean_length=None):
+        """The problem of these rows.
+
+        The groups of the words and the mean length are those of the rows unless given.
+        """
         everyone = np.arange(len(relevance))
+        scale = self._scale(rows, mean_length or _mean_length(rows))
         if group is not None:
             parts = [(everyone, group)]
         elif self._does_cross_fit(rows[1], relevance):
@@ -465,6 +493,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                         group_of_part,
                         part,
                         queries,
+                        scale[some],
                         (self.n_word_groups, n_counts, n_counts),
                         effective_n_jobs(self.n_jobs),
                     )
@@ -503,8 +532,9 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
                         "relevant and irrelevant items. Use fewer folds."
                     )
                 parts.append((_take_rows(rows, some), part, queries, n_counts))
-            group = self._group(parts[0][0][1])
-            folds.append((self._pose(*parts[0]), self._pose(*parts[1], group)))
+            rows_of_fold = parts[0][0]
+            of_fold = self._group(rows_of_fold[1]), _mean_length(rows_of_fold)
+            folds.append((self._pose(*parts[0]), self._pose(*parts[1], *of_fold)))
         return folds
 
     def _search_pattern(self, folds, pattern, advance):
@@ -560,16 +590,20 @@ class _Search:
     queries : ndarray
         Items that query the others.
 
+    scale : ndarray of shape (n_items,)
+        What the words of each item are multiplied by.
+
     shape : tuple (n_groups, n_counts, n_counts)
         Shape of the gains.
     """
 
-    def __init__(self, rows, group, relevance, queries, shape, n_threads):
+    def __init__(self, rows, group, relevance, queries, scale, shape, n_threads):
         self.rows = rows
         self.file = _invert(rows, len(group))
         self.group = group
         self.relevance = relevance
         self.queries = queries
+        self.scale = scale
         self.shape = shape
         self.n_threads = n_threads
         self.totals = np.zeros((len(relevance), *shape[:2]), dtype=np.int32)
@@ -611,6 +645,7 @@ class _Search:
                 self.totals,
                 gain,
                 of_item,
+                self.scale,
                 loss,
                 top_k,
                 min(self.n_threads, len(rows)),
@@ -633,6 +668,7 @@ class _Search:
                 gain,
                 of_item,
                 np.zeros(len(rows)),
+                self.scale,
                 min(self.n_threads, len(rows)),
                 S,
             )
@@ -832,6 +868,19 @@ def _truncate(X, n):
         X.indices.astype(np.int32, copy=False),
         np.minimum(X.data, n).astype(np.uint8),
     )
+
+
+def _lengths(rows):
+    """Sum of truncated counts of each row."""
+    indptr, _, counts = rows
+    lengths = np.zeros(len(indptr) - 1, dtype=np.int64)
+    occupied = np.flatnonzero(np.diff(indptr))
+    lengths[occupied] = np.add.reduceat(counts, indptr[occupied], dtype=np.int64)
+    return lengths
+
+
+def _mean_length(rows):
+    return float(_lengths(rows).mean())
 
 
 def _invert(rows, n_words):

@@ -88,13 +88,15 @@ def score_queries(
     const floating[:, :, ::1] gain,      # in: group, count of query, count of item
     const floating[::1] of_item,         # in: s(0, d)
     const floating[::1] of_query,        # in: s(q, 0)
+    const floating[::1] scale,           # in: of each item
     int n_threads,
     floating[:, ::1] out,                # out
 ):
     """(histogram-inverted)  s(q, d) = sum of gains over shared words + s(0,d) + s(q,0)
 
-    The terms are added in the order of the product of the two encodings, so both give
-    equal results to the last bit.
+    The first two terms are multiplied by the scale of the item (histogram-length). The
+    terms are added in the order of the product of the two encodings, so both give equal
+    results to the last bit where all scales are 1.
     """
     cdef Py_ssize_t query, item
     for query in prange(
@@ -106,6 +108,7 @@ def score_queries(
             query, indptr, words, counts, start, postings, group, gain, &out[query, 0])
         for item in range(out.shape[1]):
             out[query, item] += of_item[item]
+            out[query, item] *= scale[item]
             out[query, item] += of_query[query]
 
 
@@ -139,6 +142,7 @@ def find_cuts(
     const int32_t[:, :, ::1] totals,     # in: item, group, count
     const double[:, :, ::1] gain,        # in
     const double[::1] of_item,           # in: s(0, d)
+    const double[::1] scale,             # in: of each item
     int loss,
     Py_ssize_t top_k,
     int n_threads,
@@ -179,6 +183,8 @@ def find_cuts(
             query_rows[i], indptr, words, counts, start, postings, group, gain,
             &score[t, 0],
         )
+        for d in range(n_items):
+            score[t, d] *= scale[d]
         if loss == TOP:
             top_loss(
                 &relevance[i, 0], n_items, &score[t, 0], top_k, &top[t, 0],
@@ -189,6 +195,8 @@ def find_cuts(
                 &relevance[i, 0], n_items, &score[t, 0], &margin[t, 0], &top[t, 0],
                 &share[t, 0], &value[i], &offset[i],
             )
+        for d in range(n_items):
+            share[t, d] *= scale[d]
         gather(
             query_rows[i], n_items, indptr, words, counts, start, postings, group,
             totals, &query_count[t, 0], &share[t, 0], &cut[i, 0, 0, 0],

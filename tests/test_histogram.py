@@ -37,13 +37,16 @@ from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
-def naive_similarity(Q, D, weights, group):
-    """The double sum of the definition."""
+def naive_similarity(Q, D, weights, group, scale=None):
+    """The double sum of the definition, what the items add to s(q, 0) times a scale."""
     n = weights.shape[1] - 1
     S = np.zeros((len(Q), len(D)))
     for i, q in enumerate(np.minimum(Q, n).astype(int)):
         for j, d in enumerate(np.minimum(D, n).astype(int)):
             S[i, j] = weights[group, q, d].sum()
+    if scale is not None:
+        alone = naive_similarity(Q, np.zeros((1, Q.shape[1])), weights, group)
+        S = alone + scale * (S - alone)
     return S
 
 
@@ -100,6 +103,7 @@ def test_scores_match_the_double_sum(n_threads, rng, dtype):
     weights = rng.standard_normal((3, 4, 4))
     weights[:, 0, 0] = 0
     q, d = np.minimum(Q, 3).astype(int), np.minimum(D, 3).astype(int)
+    scale = rng.uniform(0.5, 2, size=9)
     S = np.empty((6, 9), dtype=dtype)
     score_queries(
         *_truncate(Q, 3),
@@ -108,11 +112,12 @@ def test_scores_match_the_double_sum(n_threads, rng, dtype):
         _gains(weights).astype(dtype),
         weights[group, 0, d].sum(axis=1).astype(dtype),
         weights[group, q, 0].sum(axis=1).astype(dtype),
+        scale.astype(dtype),
         n_threads,
         S,
     )
     tolerance = 1e-4 if dtype == "float32" else 1e-12
-    expected = naive_similarity(Q, D, weights, group)
+    expected = naive_similarity(Q, D, weights, group, scale)
     assert_allclose(S, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -135,7 +140,7 @@ def models(draw):
     of_bin[:, pattern[0, 0]] = 0
     model = HistogramRankSVM()
     model.n_features_in_ = n_words
-    model.truncation_ = n
+    model.truncation_, model.mean_length_ = n, 1.5 * n_words
     model.word_groups_ = rng.integers(0, n_groups, n_words, dtype=np.int32)
     model.weights_ = of_bin[:, pattern]
     return model, *rng.poisson(1.5, size=(2, 5, n_words)).astype(np.float64)
@@ -150,12 +155,21 @@ def test_similarity_is_the_double_sum_for_any_model(case):
     product = model.transform(Q) @ model.transform_database(D).T
     assert_array_equal(product.toarray(), model.similarity(Q, D))  # to the last bit
 
+    model.set_params(length_slope=0.4)
+    length = np.minimum(D, model.truncation_).sum(axis=1) / model.mean_length_
+    expected = naive_similarity(
+        Q, D, model.weights_, model.word_groups_, 1 / (0.6 + 0.4 * length)
+    )
+    assert_allclose(model.similarity(Q, D), expected, atol=1e-10)
+    product = model.transform(Q) @ model.transform_database(D).T
+    assert_allclose(product.toarray(), expected, atol=1e-10)
+
 
 def test_rows_without_words(rng):
     X = random_counts(rng, 4, 6)
     X[1] = 0
     model = HistogramRankSVM()
-    model.n_features_in_, model.truncation_ = 6, 2
+    model.n_features_in_, model.truncation_, model.mean_length_ = 6, 2, 0.0
     model.word_groups_ = np.zeros(6, dtype=np.int32)
     model.weights_ = rng.standard_normal((1, 3, 3))
     model.weights_[:, 0, 0] = 0
@@ -167,7 +181,7 @@ def test_rows_without_words(rng):
 # -- cuts --
 
 
-def cut(X, group, n_groups, n, gain, relevance, loss, k=1, n_threads=1):
+def cut(X, group, n_groups, n, gain, relevance, loss, k=1, n_threads=1, scale=None):
     """Call the kernel for every row of X as a query."""
     rows = _truncate(X, n)
     totals = np.zeros((len(X), n_groups, n + 1), dtype=np.int32)
@@ -184,6 +198,7 @@ def cut(X, group, n_groups, n, gain, relevance, loss, k=1, n_threads=1):
         totals,
         gain,
         of_item,
+        np.ones(len(X)) if scale is None else scale,
         loss,
         k,
         n_threads,
@@ -220,11 +235,13 @@ def test_cuts_match_reference(n_words, relevance_type, n_threads, loss, k, rng):
     group = rng.integers(0, n_groups, n_words, dtype=np.int32)
     relevance = random_relevance(rng, 12, relevance_type)
     gain, other = rng.normal(scale=0.3, size=(2, n_groups, n + 1, n + 1))
+    scale = rng.uniform(0.5, 2, size=12)
     value, offset, cuts = cut(
-        X, group, n_groups, n, gain, relevance, loss, k, n_threads
+        X, group, n_groups, n, gain, relevance, loss, k, n_threads, scale
     )
     for i, q in enumerate(X):
         phi = naive_features(q, X, group, n_groups, n).reshape(12, -1)
+        phi *= scale[:, None]
         score = phi @ gain.ravel()
         expected = naive_loss(score, relevance[i], loss, k)
         assert_allclose(value[i], expected, atol=1e-12)
@@ -269,12 +286,12 @@ def test_kernels_accept_read_only_data(rng):
     start, postings = _invert(rows, 8)
     group = np.zeros(8, dtype=np.int32)
     relevance = random_relevance(rng, 6, np.int8)
-    gain, of_item = np.zeros((1, 3, 3)), np.zeros(6)
+    gain, of_item, scale = np.zeros((1, 3, 3)), np.zeros(6), np.ones(6)
     totals = np.zeros((6, 1, 3), dtype=np.int32)
     queries, capacity = np.arange(6), np.ones(6)
     planes, offsets = np.zeros((6, 2, 3)), np.zeros((6, 2))
     for array in (
-        *rows, start, postings, group, relevance, gain, of_item, totals, queries,
+        *rows, start, postings, group, relevance, gain, of_item, scale, totals, queries,
         capacity, planes, offsets,
     ):  # fmt: skip
         array.flags.writeable = False
@@ -282,11 +299,12 @@ def test_kernels_accept_read_only_data(rng):
     fill_postings(*rows, begin, np.empty_like(postings))
     count_words(*rows, group, np.zeros((6, 1, 3), dtype=np.int32))
     score_queries(
-        *rows, start, postings, group, gain, of_item, of_item, 1, np.empty((6, 6))
-    )
+        *rows, start, postings, group, gain, of_item, of_item, scale, 1,
+        np.empty((6, 6)),
+    )  # fmt: skip
     find_cuts(
-        queries, relevance, *rows, start, postings, group, totals, gain, of_item, TOP,
-        1, 1, np.empty(6), np.empty(6), np.zeros((6, 1, 3, 3)),
+        queries, relevance, *rows, start, postings, group, totals, gain, of_item, scale,
+        TOP, 1, 1, np.empty(6), np.empty(6), np.zeros((6, 1, 3, 3)),
     )  # fmt: skip
     ascend(planes, offsets, np.zeros((6, 2)), capacity, 1.0, np.zeros(3), 2)
 
@@ -327,7 +345,7 @@ def reference_minimum(problem, X, pattern, alpha, loss, k):
     for block, rows, relevance in search.blocks():
         for q, row, c in zip(rows, relevance, problem.capacity[block], strict=True):
             phi = naive_features(X[q], X, search.group, n_groups, n_counts - 1)
-            phi = phi.reshape(len(X), -1) @ to_gain
+            phi = search.scale[:, None] * phi.reshape(len(X), -1) @ to_gain
             relevant, irrelevant = np.flatnonzero(row > 0), np.flatnonzero(row == 0)
             if loss == "pairwise":
                 rivals = [[(v,)] for v in irrelevant]
@@ -357,13 +375,20 @@ def reference_minimum(problem, X, pattern, alpha, loss, k):
 
 
 @pytest.mark.parametrize("alpha", [0.05, 1.0])
+@pytest.mark.parametrize("slope", [0.0, 0.3])
 @pytest.mark.parametrize(("loss", "k"), [("max", 1), ("topk", 2), ("pairwise", 1)])
-def test_objective_matches_an_independent_solver(alpha, loss, k):
+def test_objective_matches_an_independent_solver(alpha, slope, loss, k):
     rng = np.random.default_rng(3)
     y = np.repeat([0, 1, 2], 3)
     X = rng.poisson(rng.gamma(0.5, 2, size=(3, 15))[y]).astype(np.float64)
     model = HistogramRankSVM(
-        alpha, loss=loss, top_k=2, truncation=1, n_word_groups=2, tol=1e-7
+        alpha,
+        loss=loss,
+        top_k=2,
+        truncation=1,
+        n_word_groups=2,
+        length_slope=slope,
+        tol=1e-7,
     ).fit(X, y)
     pattern = model.weight_pattern_
     expected = reference_minimum(pose(model, X, y), X, pattern, alpha, loss, k)
@@ -660,6 +685,32 @@ def test_average_precision_of_the_search_is_that_of_the_score(counts):
     model.weights_ = np.rint(64 * model.weights_) / 64
     value = pose(model, X, y).average_precision(_gains(model.weights_))
     assert value == pytest.approx(model.score(X, y), rel=1e-12)
+
+
+def test_mean_length_is_that_of_the_training_samples(counts):
+    X, y = counts
+    model = HistogramRankSVM(truncation=2, length_slope=0.3, loss="topk").fit(X, y)
+    length = np.minimum(X.toarray(), 2).sum(axis=1)
+    assert model.mean_length_ == pytest.approx(length.mean())
+    # Cross-fit halves have the mean length of all.
+    both = pose(model.set_params(cross_fit=True), X, y).searches
+    scale = np.sort(np.concatenate([search.scale for search in both]))
+    (search,) = pose(model.set_params(cross_fit=False), X, y).searches
+    assert_array_equal(scale, np.sort(search.scale))
+
+
+def test_length_slope_is_for_long_items_without_the_object(rng):
+    # Background in half of the images makes them long, and alike to everything.
+    y = np.repeat(np.arange(40), 4)
+    X = rng.poisson(rng.gamma(0.1, 1.0, size=(40, 300))[y] + 0.05)
+    X[::2] += rng.poisson(0.3, size=(80, 300))
+    plain, scaled = (
+        HistogramRankSVM(n_word_groups=1, length_slope=slope)
+        .fit(X[:80], y[:80])
+        .score(X[80:], y[80:])
+        for slope in (0.0, 0.3)
+    )
+    assert scaled > plain
 
 
 def test_given_pattern_is_used(counts):
