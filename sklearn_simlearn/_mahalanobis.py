@@ -923,7 +923,9 @@ class _Problem:
         for batch in gen_batches(max(len(first), 1), 2**16):
             own.append(2 * file[:, first[batch]].multiply(file[:, second[batch]]))
         self.own = _arrays(sparse.hstack(own, format="csr"))
-        self.support = _arrays(pairs.support)
+        start, word, pair = _arrays(pairs.support)
+        of_word = self.file[0]
+        self.support = start, pair, np.column_stack([of_word[word], of_word[word + 1]])
 
     def blocks(self, queries):
         """Slices of queries, few enough to compare each with all items."""
@@ -994,6 +996,7 @@ class _Problem:
         if visited is None:
             visited = np.arange(len(triplets.queries))
         inverse = self.inverse_selves(m)
+        strength = m[self.support[1]].astype(self.X.dtype)
         losses = np.zeros(len(triplets.queries))
         self_slope = np.zeros((N_PARTS, self.n_items))
         slopes = np.zeros((N_PARTS, len(m)))
@@ -1003,9 +1006,9 @@ class _Problem:
                 triplets.queries,
                 triplets.weight,
                 *self.rows,
-                *self.file,
+                *self.file[1:],
                 *self.support,
-                m,
+                strength,
                 inverse,
                 margin,
                 *triplets.arrays,

@@ -1,8 +1,8 @@
 """Kernels of SparseMahalanobisLearner: walks through the inverted file.
 
 Notation and equation labels are those of doc/learners/mahalanobis.rst. M is symmetric
-with one unknown m[e] for each pair of words in its support. `support_*` lists, for each
-word, the words it interacts with, itself included, and the number e of each pair.
+with one unknown for each pair of words in its support. `support_*` lists, for each
+word, its entries of M: the number of the pair, and the postings of the other word.
 
 Sums over queries are kept apart by *part*, a fixed share of the queries, and added up
 in the order of the parts: results do not depend on the number of threads.
@@ -57,18 +57,20 @@ def score_queries(
             if k + 2 * AHEAD < last:
                 prefetch(&start[words[k + 2 * AHEAD]])
             if k + AHEAD < last:
-                fetch_postings(words[k + AHEAD], start, items, item_values)
+                fetch_postings(
+                    start[words[k + AHEAD]], start[words[k + AHEAD] + 1], items,
+                    item_values)
             for p in range(start[words[k]], start[words[k] + 1]):
                 out[query, items[p]] += values[k] * item_values[p]
 
 
 cdef inline void fetch_postings(
-    int32_t word, const int64_t[::1] start, const int32_t[::1] items,
+    int64_t first, int64_t last, const int32_t[::1] items,
     const floating[::1] item_values,
 ) noexcept nogil:
-    if start[word] < start[word + 1]:
-        prefetch(&items[start[word]])
-        prefetch(&item_values[start[word]])
+    if first < last:
+        prefetch(&items[first])
+        prefetch(&item_values[first])
 
 
 def score_selves(
@@ -99,13 +101,12 @@ def differentiate(
     const int64_t[::1] indptr,           # in: items as rows
     const int32_t[::1] words,            # in
     const floating[::1] values,          # in
-    const int64_t[::1] start,            # in: the inverted file
-    const int32_t[::1] items,            # in
+    const int32_t[::1] items,            # in: the postings
     const floating[::1] item_values,     # in
     const int64_t[::1] support_start,    # in
-    const int32_t[::1] support_word,     # in
     const int32_t[::1] support_pair,     # in
-    const double[::1] m,                 # in
+    const int64_t[:, ::1] support_range, # in: first and last posting
+    const floating[::1] strength,        # in: M, entry by entry
     const double[::1] inverse_self,      # in: 1 / S_ii, or 0
     double margin,
     const int64_t[::1] ranked_start,     # in: mined ranking of each query
@@ -132,8 +133,10 @@ def differentiate(
     cdef Py_ssize_t longest = np.diff(ranked_start).max(initial=0)
     cdef int t
 
-    # One row of scratch a thread.
-    cdef double[:, ::1] score = np.empty((n_threads, n_items))
+    # One row of scratch a thread. Scores of 4 bytes stay in the cache twice as long.
+    dtype = np.asarray(values).dtype
+    cdef floating[:, ::1] score = np.empty((n_threads, n_items), dtype=dtype)
+    cdef floating[:, ::1] slope = np.empty((n_threads, n_items), dtype=dtype)
     cdef double[:, ::1] unit = np.empty((n_threads, n_items))
     cdef double[:, ::1] share = np.zeros((n_threads, n_items))
     cdef double[:, :, ::1] tree = np.empty((n_threads, 3, most_relevant + 1))
@@ -151,9 +154,8 @@ def differentiate(
         for i in range(part * n_visited // n_parts, (part + 1) * n_visited // n_parts):
             q = visited[i]
             score_items(
-                queries[q], indptr, words, values, start, items, item_values,
-                support_start, support_word, support_pair, m, inverse_self,
-                &score[t, 0], &unit[t, 0],
+                queries[q], indptr, words, values, items, item_values, support_start,
+                support_range, strength, inverse_self, &score[t, 0], &unit[t, 0],
             )
             value[q] = weight[q] * (
                 add_ranked(
@@ -168,39 +170,46 @@ def differentiate(
             if value[q] > 0.0:
                 to_scores(
                     queries[q], weight[q], inverse_self, &score[t, 0], &unit[t, 0],
-                    &share[t, 0], &self_slope[part, 0],
+                    &share[t, 0], &slope[t, 0], &self_slope[part, 0],
                 )
                 add_gradient(
-                    queries[q], indptr, words, values, start, items, item_values,
-                    support_start, support_word, support_pair, &share[t, 0],
+                    queries[q], indptr, words, values, items, item_values,
+                    support_start, support_pair, support_range, &slope[t, 0],
                     &gradient[part, 0],
                 )
-                clear(n_items, &share[t, 0])
 
 
 cdef void score_items(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
-    const floating[::1] values, const int64_t[::1] start, const int32_t[::1] items,
+    const floating[::1] values, const int32_t[::1] items,
     const floating[::1] item_values, const int64_t[::1] support_start,
-    const int32_t[::1] support_word, const int32_t[::1] support_pair,
-    const double[::1] m, const double[::1] inverse_self, double* score, double* unit,
+    const int64_t[:, ::1] support_range, const floating[::1] strength,
+    const double[::1] inverse_self, floating* score, double* unit,
 ) noexcept nogil:
     """S_ij and its square over S_ii S_jj, for all items j."""
     cdef int64_t k, e, p, last = indptr[query + 1]
     cdef Py_ssize_t item, n_items = inverse_self.shape[0]
-    cdef double step
+    cdef floating step
 
-    clear(n_items, score)
+    for item in range(n_items):
+        score[item] = 0.0
     for k in range(indptr[query], last):
+        if k + 3 * AHEAD < last:
+            prefetch(&support_start[words[k + 3 * AHEAD]])
+        if k + 2 * AHEAD < last:
+            e = support_start[words[k + 2 * AHEAD]]
+            prefetch(&support_range[e, 0])
+            prefetch(&strength[e])
         if k + AHEAD < last:
             for e in range(
                 support_start[words[k + AHEAD]], support_start[words[k + AHEAD] + 1]
             ):
-                fetch_postings(support_word[e], start, items, item_values)
+                fetch_postings(
+                    support_range[e, 0], support_range[e, 1], items, item_values)
         for e in range(support_start[words[k]], support_start[words[k] + 1]):
-            step = values[k] * m[support_pair[e]]
+            step = values[k] * strength[e]
             if step != 0.0:
-                for p in range(start[support_word[e]], start[support_word[e] + 1]):
+                for p in range(support_range[e, 0], support_range[e, 1]):
                     score[items[p]] += step * item_values[p]
     for item in range(n_items):
         unit[item] = (score[item] * inverse_self[query]) * (
@@ -326,41 +335,53 @@ cdef double add_listed(
 
 cdef void to_scores(
     Py_ssize_t query, double weight, const double[::1] inverse_self,
-    const double* score, const double* unit, double* share, double* self_slope,
+    const floating* score, const double* unit, double* share, floating* slope,
+    double* self_slope,
 ) noexcept nogil:
-    """From slopes in the normalised similarities to slopes in S_ij, S_ii and S_jj."""
+    """From slopes in the normalised similarities to slopes in S_ij, S_ii and S_jj.
+
+    The shares are cleared.
+    """
     cdef Py_ssize_t item
-    cdef double slope, own = 0.0
+    cdef double in_unit, own = 0.0
     for item in range(inverse_self.shape[0]):
-        if share[item] != 0.0:
-            slope = weight * share[item] * unit[item]
-            self_slope[item] -= slope * inverse_self[item]
-            own += slope
-            share[item] *= 2.0 * weight * score[item] * (
-                inverse_self[item] * inverse_self[query])
+        in_unit = weight * share[item]
+        self_slope[item] -= in_unit * unit[item] * inverse_self[item]
+        own += in_unit * unit[item]
+        slope[item] = <floating>(
+            2.0 * in_unit * score[item] * inverse_self[item] * inverse_self[query])
+        share[item] = 0.0
     self_slope[query] -= own * inverse_self[query]
 
 
 cdef void add_gradient(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
-    const floating[::1] values, const int64_t[::1] start, const int32_t[::1] items,
+    const floating[::1] values, const int32_t[::1] items,
     const floating[::1] item_values, const int64_t[::1] support_start,
-    const int32_t[::1] support_word, const int32_t[::1] support_pair,
-    const double* share, double* gradient,
+    const int32_t[::1] support_pair, const int64_t[:, ::1] support_range,
+    const floating* slope, double* gradient,
 ) noexcept nogil:
-    """Add x_iu sum_j share_j x_jv for the words u of a query and all v beside them."""
+    """Add x_iu sum_j slope_j x_jv for the words u of a query and all v beside them."""
     cdef int64_t k, e, p, last = indptr[query + 1]
-    cdef double total
+    cdef floating total
     for k in range(indptr[query], last):
+        if k + 3 * AHEAD < last:
+            prefetch(&support_start[words[k + 3 * AHEAD]])
+        if k + 2 * AHEAD < last:
+            e = support_start[words[k + 2 * AHEAD]]
+            prefetch(&support_range[e, 0])
+            prefetch(&support_pair[e])
         if k + AHEAD < last:
             for e in range(
                 support_start[words[k + AHEAD]], support_start[words[k + AHEAD] + 1]
             ):
-                fetch_postings(support_word[e], start, items, item_values)
+                fetch_postings(
+                    support_range[e, 0], support_range[e, 1], items, item_values)
+                prefetch(&gradient[support_pair[e]])
         for e in range(support_start[words[k]], support_start[words[k] + 1]):
             total = 0.0
-            for p in range(start[support_word[e]], start[support_word[e] + 1]):
-                total += share[items[p]] * item_values[p]
+            for p in range(support_range[e, 0], support_range[e, 1]):
+                total += slope[items[p]] * item_values[p]
             gradient[support_pair[e]] += values[k] * total
 
 
