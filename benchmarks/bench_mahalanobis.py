@@ -16,7 +16,8 @@ from _common import as_counts, best_seconds, load, print_table
 from sklearn.metrics import roc_auc_score
 
 from sklearn_simlearn import SparseMahalanobisLearner
-from sklearn_simlearn._mahalanobis import _Pairs, _Problem
+from sklearn_simlearn._mahalanobis import _arrays, _Pairs, _Problem
+from sklearn_simlearn._mahalanobis_fast import score_queries
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.datasets import make_visual_words
@@ -276,7 +277,7 @@ def oxford():
 
 
 def retrieval():
-    """Time of the inverted file by the number of neighbours."""
+    """Time of the inverted file by the number of neighbours, one thread."""
     X, y, words = make_oxford()
     queries = np.flatnonzero(y >= 0)[:200]
     rows = []
@@ -289,29 +290,30 @@ def retrieval():
         Q, D = learner.transform(X[queries]), learner.transform_database(X)
         file = D.tocsc()
         out = np.empty((len(queries), len(y)), dtype=X.dtype)
-        seconds = best_seconds(lambda Q=Q, file=file, out=out: score(Q, file, out))
-        rows.append((k, Q.nnz / len(queries), seconds / len(queries)))
-    first = rows[0][2]
+        arrays = *_arrays(Q), *_arrays(file), 1, out
+        seconds = best_seconds(lambda arrays=arrays: score_queries(*arrays), repeat=5)
+        n_postings = np.diff(file.indptr)[Q.indices].sum()
+        rows.append((k, Q.nnz, n_postings, seconds))
     print_table(
-        ["neighbours", "words of a query", "ms a query", "ratio", "ratio a word"],
+        [
+            "neighbours",
+            "words a query",
+            "postings a query",
+            "ms a query",
+            "ns a posting",
+        ],
         [
             [
                 k,
-                f"{n_words:.0f}",
-                f"{1e3 * seconds:.2f}",
-                f"{seconds / first:.2f}",
-                f"{seconds / first / (n_words / rows[0][1]):.2f}",
+                f"{n_words / len(queries):,.0f}",
+                f"{n_postings / len(queries):,.0f}",
+                f"{1e3 * seconds / len(queries):.2f}",
+                f"{1e9 * seconds / n_postings:.2f}",
             ]
-            for k, n_words, seconds in rows
+            for k, n_words, n_postings, seconds in rows
         ],
     )
     print()
-
-
-def score(Q, file, out):
-    from sklearn_simlearn._mahalanobis import _arrays, score_queries
-
-    score_queries(*_arrays(Q), *_arrays(file), 1, out)
 
 
 PARTS = (paris, settings, distributions, ukbench, speed, oxford, retrieval)
