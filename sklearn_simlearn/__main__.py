@@ -23,6 +23,7 @@ from sklearn_simlearn import (
     AngularBilinearRanker,
     HistogramRankSVM,
     MemoryVectorQuery,
+    SparseMahalanobisLearner,
     metrics,
 )
 from sklearn_simlearn._relevance import check_relevance
@@ -64,6 +65,11 @@ ROWS = [
     ),
     Row("angular", AngularBilinearRanker(matrix="full", random_state=0)),
     Row("histogram", HistogramRankSVM(loss="pairwise"), needs="counts"),
+    Row(
+        "sparse Mahalanobis",
+        SparseMahalanobisLearner(random_state=0),
+        needs="non-negative numbers",
+    ),
     Row("5 queries: average", MemoryVectorQuery(method="average"), set_size=5),
     Row("5 queries: memory vector", MemoryVectorQuery(alpha=1.0), set_size=5),
 ]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import check_grad
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
 
@@ -18,6 +19,9 @@ from sklearn_simlearn._mahalanobis_fast import score_queries
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.similarities import CosineSimilarity
+
+# Most tests need but a few iterations.
+pytestmark = pytest.mark.filterwarnings("ignore:The objective still falls")
 
 
 @pytest.fixture
@@ -508,6 +512,15 @@ def test_alpha_pulls_towards_the_start(noisy_words):
         start = learner._check_init(learner._check_samples(X, reset=False))
         strays.append(sparse.linalg.norm(learner.M_ - start))
     assert strays[0] > 2 * strays[1] > 4 * strays[2]
+
+
+def test_too_few_iterations_are_reported_where_nothing_else_decides(noisy_words):
+    X, y, words = noisy_words
+    learner = SparseMahalanobisLearner(words=words, max_iter=3, random_state=0)
+    learner.fit(X, y)  # the hold-out decides
+    with pytest.warns(ConvergenceWarning, match="max_iter=3"):
+        learner.set_params(holdout=None).fit(X, y)
+    learner.set_params(tol=1.0).fit(X, y)
 
 
 # -- the hold-out --
