@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
 from sklearn_simlearn._mahalanobis_fast import (
     collect,
     differentiate,
+    find_common,
     score_queries,
     score_selves,
 )
@@ -73,18 +74,17 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
     n_neighbors : int, default=2
         Number of nearest words that each word may match, beside itself.
 
-    words : {array-like of shape (n_features, n_dims), sparse matrix of shape \
-            (n_features, n_features)}, default=None
+    words : array-like of shape (n_features, n_dims) or sparse matrix, default=None
         Where the nearest words come from: vectors of the words, such as the centres of
-        a visual vocabulary; or a graph, whose stored entries are the neighbours, all of
-        them; or None for the words that occur in the same training samples, by the
-        cosine of their columns.
+        a visual vocabulary; or a sparse graph of shape (n_features, n_features), whose
+        stored entries are the neighbours, all of them; or None for the words that occur
+        in the same training samples, by the cosine of their columns.
 
-    init : {"tfidf", "identity"} or {array-like, sparse matrix} of shape \
-            (n_features, n_features), default="tfidf"
+    init : {"tfidf", "identity"}, array-like or sparse matrix, default="tfidf"
         Where :math:`M` starts: the diagonal of squared inverse document frequencies;
-        the identity; or a symmetric, non-negative matrix, whose non-zero entries are
-        learned too. Where all words are in all samples, "tfidf" is the identity.
+        the identity; or a symmetric, non-negative matrix of shape (n_features,
+        n_features), whose non-zero entries are learned too. Where all words are in all
+        samples, "tfidf" is the identity.
 
     margin : float or "auto", default="auto"
         By how much the squared similarity of relevant samples is to exceed that of
@@ -165,14 +165,13 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         The margin.
 
     n_hard_triplets_ : int
-        Number of triplets that the similarity ranked wrong way round when they were
-        last mined.
+        Number of triplets that were the wrong way round when they were last mined.
 
     objective_ : float
         Value of the objective at `M_`. With ``solver="sgd"``, the mean over the batches
-        of the epoch that led to it.
+        of the epoch that led to it, or of the first if it is the start.
 
-    holdout_scores_ : ndarray of shape (n_iter_ + 1,)
+    holdout_scores_ : ndarray of shape (n_iterations + 1,)
         Mean average precision of the hold-out, at the start and after each iteration.
         Only if something is held out.
 
@@ -559,7 +558,10 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         if sparse.issparse(words):
             row, column = words.tocoo().coords
         else:
-            find = _find_common(X) if words is None else _find_nearest(words)
+            if words is None:
+                find = _find_common(X, effective_n_jobs(self.n_jobs))
+            else:
+                find = _find_nearest(words)
             edges = []
             for block in find(n_neighbors):
                 edges.append(block)
@@ -1091,27 +1093,21 @@ class _Track:
         return False
 
 
-def _find_common(X, work_per_block=2**22):
+def _find_common(X, n_threads, work_per_block=2**28):
     """A search for the words that occur in the same samples as others."""
     words = normalize(X.T.tocsr())
     samples = words.T.tocsr()
-    n_words = words.shape[0]
-    # Work and memory of a word: the words of all samples that have it.
+    # For each word, the words of all samples that have it.
     work = (words.astype(bool) @ np.diff(samples.indptr)).cumsum()
     edges = np.searchsorted(work, np.arange(work_per_block, work[-1], work_per_block))
-    edges = np.unique(np.concatenate([[0], edges, [n_words]]))
+    edges = np.unique([0, *edges, len(work)])
+    arrays = *_arrays(words), *_arrays(samples)
 
     def find(n_neighbors):
         for first, last in pairwise(edges):
-            common = (words[first:last] @ samples).tocoo()
-            row, column, value = common.row + first, common.col, common.data
-            other = row != column
-            row, column, value = row[other], column[other], value[other]
-            order = np.lexsort((column, -value, row))
-            row, column = row[order], column[order]
-            rank = np.arange(len(row)) - np.searchsorted(row, row)
-            nearest = rank < n_neighbors
-            yield row[nearest], column[nearest]
+            nearest = np.empty((last - first, n_neighbors), dtype=np.int32)
+            find_common(first, *arrays, n_threads, nearest)
+            yield _edges(np.arange(first, last), nearest)
 
     return find
 
@@ -1128,15 +1124,19 @@ def _find_nearest(words):
     def find(n_neighbors):
         for batch in gen_batches(n_words, 10_000):
             _, nearest = search(words[batch], n_neighbors + 1)
-            row = np.arange(n_words)[batch, None]
+            some = np.arange(n_words)[batch]
             # A word is its own nearest one, unless others are at the same place.
-            is_self = nearest == row
+            is_self = nearest == some[:, None]
             is_self[~is_self.any(axis=1), -1] = True
-            nearest = nearest[~is_self]
-            found = nearest >= 0  # not always by an approximate search
-            yield np.repeat(row, n_neighbors)[found], nearest[found]
+            yield _edges(some, nearest[~is_self].reshape(len(some), n_neighbors))
 
     return find
+
+
+def _edges(words, nearest):
+    """Words and their nearest ones as two rows, without those not found."""
+    found = nearest >= 0
+    return np.stack([np.repeat(words, found.sum(axis=1)), nearest[found]])
 
 
 def _search_faiss(words):

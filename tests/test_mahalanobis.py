@@ -383,19 +383,32 @@ def test_large_vocabularies_do_without_faiss(rng, monkeypatch):
     assert_array_equal(found, expected)
 
 
-def test_common_words_are_found_in_blocks(rng, monkeypatch):
-    X = sparse.random_array((60, 80), density=0.1, rng=rng, format="csr")
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_common_words_are_found_in_blocks(rng, dtype, n_threads):
+    X = sparse.random_array((60, 80), density=0.1, rng=rng, format="csr", dtype=dtype)
     U = normalize(X.T).toarray()
     common = U @ U.T
     np.fill_diagonal(common, 0)
-    row, column = np.concatenate(list(_mahalanobis._find_common(X)(3)), axis=1)
+    find = _mahalanobis._find_common(X, n_threads)
+    row, column = np.concatenate(list(find(3)), axis=1)
     found = np.zeros_like(common, dtype=bool)
     found[row, column] = True
     third = -np.sort(-common, axis=1)[:, 2:3]
     assert_array_equal(found, (common >= third) & (common > 0))
-    blocks = list(_mahalanobis._find_common(X, work_per_block=500)(3))
+    blocks = list(_mahalanobis._find_common(X, n_threads, work_per_block=500)(3))
     assert len(blocks) > 5
     assert_array_equal(np.concatenate(blocks, axis=1), [row, column])
+
+
+def test_words_that_are_as_common_come_in_their_order():
+    # Four words are in the same samples, the fifth is alone, the last is nowhere.
+    X = np.zeros((6, 6))
+    X[:3, :4] = 1
+    X[5, 4] = 1
+    (found,) = _mahalanobis._find_common(sparse.csr_array(X), 1)(2)
+    row, column = found
+    assert_array_equal(row, [0, 0, 1, 1, 2, 2, 3, 3])
+    assert_array_equal(column, [1, 2, 0, 2, 0, 1, 0, 1])
 
 
 # -- solvers --
