@@ -866,9 +866,8 @@ class _Triplets:
         triplet_weight = np.concatenate([part for _, part in listed])
 
         if max_hard is not None and self.n_hard > max_hard:
-            n_relevant = [len(n) for n in n_above]
             entry_weight = np.concatenate(relevance)
-            entry_query = np.repeat(np.arange(n_queries), n_relevant)
+            entry_query = np.repeat(np.arange(n_queries), [len(n) for n in n_above])
             relevant = ~np.concatenate([r[r < 0] for r in rankings])
             irrelevant = [r[r >= 0] for r in rankings]
             start = _starts(irrelevant)
@@ -972,8 +971,8 @@ class _Problem:
         Q = (self.X[rows] @ self.pairs.matrix(m)).astype(self.X.dtype, copy=False)
         S = np.empty((len(rows), self.n_items), dtype=Q.dtype)
         score_queries(*_arrays(Q), *self.file, self.n_threads, S)
-        inverse = self.inverse_selves(m)
-        return S**2 * inverse * inverse[rows, None]
+        inverse_norms = np.sqrt(self.inverse_selves(m))
+        return (S * inverse_norms * inverse_norms[rows, None]) ** 2
 
     def mean_relevant(self, m, queries, weight):
         """Mean similarity of relevant items."""
