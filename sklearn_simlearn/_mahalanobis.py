@@ -132,10 +132,10 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
     n_iter_no_change : int, default=10
         Stop when the score of the hold-out has no new best for so many iterations.
 
-    max_iter : int, default=100
+    max_iter : int, default=200
         Largest number of iterations; epochs for ``solver="sgd"``.
 
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         Stop when an iteration lowers the objective by no more than this. It starts
         near 1.
 
@@ -265,8 +265,8 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         holdout_per_object=4,
         holdout_fraction=0.2,
         n_iter_no_change=10,
-        max_iter=100,
-        tol=1e-5,
+        max_iter=200,
+        tol=1e-4,
         batch_size=32,
         learning_rate=0.3,
         n_jobs=None,
