@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import os
 import pickle
 import sys
 import time
@@ -90,6 +91,8 @@ def main(arguments=None):
     except (OSError, ValueError) as error:
         print(f"sklearn_simlearn: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    table = _tabulate(results)
+    written = _write(options.output, table, results)
     source = (
         "handwritten digits as visual words" if options.data is None else options.data
     )
@@ -97,9 +100,8 @@ def main(arguments=None):
         f"{source}: {X.shape[0]} samples of {X.shape[1]} features, "
         f"{len(train)} to fit, {len(test)} held out; each of these queries the others"
     )
-    table = _tabulate(results)
     print(_align([COLUMNS, *table]))
-    _write(options.output, table, results)
+    print(f"wrote {written}")
     return 0
 
 
@@ -298,6 +300,7 @@ def _align(table):
 
 
 def _write(stem, table, results):
+    """Write the table and the curves; returns the names of the files."""
     with Path(f"{stem}.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *table])
     written = f"{stem}.csv"
@@ -321,8 +324,15 @@ def _write(stem, table, results):
             ).plot(ax=ax, linestyle="--" if row.baseline else "-")
         figure.savefig(f"{stem}.png", dpi=150)
         written += f" and {stem}.png"
-    print(f"wrote {written}")
+    return written
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A reader like `head` has seen enough. Python would flush once more and fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)

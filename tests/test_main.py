@@ -52,6 +52,17 @@ def test_embedded_data(tmp_path, capsys):
     assert (tmp_path / "result.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path, user_file):
+    command = [sys.executable, "-m", "sklearn_simlearn", "--data", str(user_file)]
+    command += ["--output", str(tmp_path / "own")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+    assert len(read_table(tmp_path / "own.csv")) > 5
+
+
 @pytest.mark.parametrize("split", ["samples", "objects"])
 def test_own_counts(split, user_file, tmp_path, capsys):
     stem = str(tmp_path / "own")
