@@ -140,7 +140,8 @@ def ukbench():
     X, y, words = as_counts(arrays), arrays["group"], codebook[codebook.files[0]]
     splits = ObjectShuffleSplit(n_splits=10, test_size=0.5, random_state=0)
     variants = {
-        "defaults": {},
+        "defaults": {"words": None},
+        "nearest centres": {},
         "no hold-out": {"holdout": None},
         "no hold-out, alpha 0": {"holdout": None, "alpha": 0.0},
     }
