@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from sklearn_simlearn._counts import check_counts
 from sklearn_simlearn._histogram_fast import (
@@ -357,25 +357,8 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         )
         return self
 
-    def similarity(self, X, Y=None):
-        """Similarity of every row of `X` to every row of `Y`, by an inverted file.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Counts of the queries.
-
-        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
-            Counts of the items; `X` itself if None.
-
-        Returns
-        -------
-        S : ndarray of shape (n_queries, n_items)
-            Larger is more similar.
-        """
-        check_is_fitted(self)
-        X = self._validate_rows(X)
-        Y = X if Y is None else self._validate_rows(Y)
+    def _compare(self, X, Y):
+        """By the inverted file of the items."""
         queries, items = (_truncate(rows, self.truncation_) for rows in (X, Y))
         S = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
         score_queries(

@@ -17,13 +17,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.parallel import _get_threadpool_controller
-from sklearn.utils.validation import (
-    check_is_fitted,
-    check_non_negative,
-    validate_data,
-)
+from sklearn.utils.validation import check_non_negative, validate_data
 
 from sklearn_simlearn._mahalanobis_fast import (
     collect,
@@ -716,30 +711,11 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
 
     # -- serving --
 
-    def similarity(self, X, Y=None):
-        """Similarity of every row of `X` to every row of `Y`.
-
-        Sparse ones are compared by an inverted file.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Histograms of the queries.
-
-        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
-            Histograms of the items; `X` itself if None.
-
-        Returns
-        -------
-        S : ndarray of shape (n_queries, n_items)
-            Larger is more similar.
-        """
-        check_is_fitted(self)
-        X = self._validate_rows(X)
-        Y = X if Y is None else self._validate_rows(Y)
+    def _compare(self, X, Y):
+        """By the inverted file of the items, if all is sparse."""
+        if not (sparse.issparse(X) and sparse.issparse(Y)):
+            return super()._compare(X, Y)
         Q, D = self._encode_queries(X), self._encode_items(Y)
-        if not (sparse.issparse(Q) and sparse.issparse(D)):
-            return safe_sparse_dot(Q, D.T, dense_output=True)
         dtype = np.result_type(Q, D)
         S = np.empty((Q.shape[0], D.shape[0]), dtype=dtype)
         n_threads = min(effective_n_jobs(self.n_jobs), len(S))

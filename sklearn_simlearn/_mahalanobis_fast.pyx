@@ -46,6 +46,7 @@ def find_common(
     cdef Py_ssize_t row, n_touched, i, place
     cdef int64_t p, k
     cdef int32_t word, other
+    cdef floating step
     cdef int t
     cdef floating[:, ::1] score = np.zeros(
         (n_threads, n_words), dtype=np.asarray(values).dtype)
@@ -59,10 +60,12 @@ def find_common(
         n_touched = 0
         for p in range(start[word], start[word + 1]):
             for k in range(indptr[items[p]], indptr[items[p] + 1]):
-                if score[t, words[k]] == 0:
-                    touched[t, n_touched] = words[k]
-                    n_touched = n_touched + 1
-                score[t, words[k]] += item_values[p] * values[k]
+                step = item_values[p] * values[k]
+                if step > 0:  # no underflow, so a word that has a score is listed
+                    if score[t, words[k]] == 0:
+                        touched[t, n_touched] = words[k]
+                        n_touched = n_touched + 1
+                    score[t, words[k]] += step
         score[t, word] = 0
         for place in range(n_nearest):
             nearest[row, place] = -1

@@ -43,9 +43,7 @@ class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self)
         X = self._validate_rows(X)
         Y = X if Y is None else self._validate_rows(Y)
-        return safe_sparse_dot(
-            self._encode_queries(X), self._encode_items(Y).T, dense_output=True
-        )
+        return self._compare(X, Y)
 
     def transform(self, X):
         """Surrogate queries.
@@ -107,6 +105,12 @@ class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         return map_scorer(
             self, X, y, sample_weight=sample_weight, query_mask=query_mask
+        )
+
+    def _compare(self, X, Y):
+        """Similarity of checked input. Learners may have a faster way of their own."""
+        return safe_sparse_dot(
+            self._encode_queries(X), self._encode_items(Y).T, dense_output=True
         )
 
     def _validate_rows(self, X):

@@ -411,6 +411,13 @@ def test_words_that_are_as_common_come_in_their_order():
     assert_array_equal(column, [1, 2, 0, 2, 0, 1, 0, 1])
 
 
+def test_products_that_underflow_are_no_common_words():
+    X = np.array([[1, 1e-30, 1e-30], [1, 1e-30, 1e-30], [1, 1, 0], [1, 0, 1]])
+    X = sparse.csr_array(X.astype(np.float32))
+    (found,) = _mahalanobis._find_common(X, 1)(3)
+    assert_array_equal(found, [[0, 0, 1, 2], [1, 2, 0, 0]])
+
+
 # -- solvers --
 
 
