@@ -115,8 +115,8 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         What is held out to decide which iteration was best, the start included: some
         samples of each object, which then query the others, to serve objects known
         from training; or whole objects, to serve new ones; or nothing. "auto" holds out
-        samples if half of the objects have ``2 * holdout_per_object + 2`` of them, and
-        else objects, if there are 10.
+        samples if half of the objects have ``2 * holdout_per_object + 2`` of them; else
+        objects, if there are 10; else one sample of each object that has 3.
 
     holdout_per_object : int, default=4
         Number of samples held out of each object that has at least two more.
@@ -435,10 +435,13 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         objects = relevance.objects()
         candidates = np.flatnonzero(np.bincount(objects[objects >= 0]) >= 2)
         if mode == "auto":
-            if sizes.any() and np.median(sizes[sizes > 0]) >= 2 * n_wanted + 2:
-                mode = "samples"
-            else:
-                mode = "objects" if len(candidates) >= 10 else None
+            mode = "samples"
+            if not sizes.any() or np.median(sizes[sizes > 0]) < 2 * n_wanted + 2:
+                n_wanted = 1
+                if len(candidates) >= 10:
+                    mode = "objects"
+                elif not (sizes >= 3).any():
+                    mode = None
         if mode is None:
             return None
         if mode == "samples":

@@ -578,7 +578,9 @@ def test_nothing_gained_leaves_the_start():
         ([10, 10, 5], "auto", 4 + 4),  # the third has too few to spare
         ([10, 10, 6], "samples", 4 + 4 + 4),
         ([5] * 10, "auto", 2 * 5),
-        ([5] * 9, "auto", None),
+        ([5] * 9, "auto", 9),
+        ([5, 2, 2], "auto", 1),
+        ([2] * 9, "auto", None),
         ([30] * 10, "objects", 2 * 30),
         ([30] * 10, None, None),
         ([5, 1, 1, 1, 5], "objects", 5),  # a single sample has none to find
