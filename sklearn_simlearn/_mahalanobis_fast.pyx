@@ -196,7 +196,7 @@ def differentiate(
     cdef Py_ssize_t longest = np.diff(ranked_start).max(initial=0)
     cdef int t
 
-    # One row of scratch a thread. Scores of 4 bytes stay in the cache twice as long.
+    # One row of scratch a thread.
     dtype = np.asarray(values).dtype
     cdef floating[:, ::1] score = np.empty((n_threads, n_items), dtype=dtype)
     cdef floating[:, ::1] slope = np.empty((n_threads, n_items), dtype=dtype)
@@ -240,6 +240,9 @@ def differentiate(
                     support_start, support_pair, support_range, &slope[t, 0],
                     &gradient[part, 0],
                 )
+            else:
+                # A sum of tiny losses may round to 0, but not their shares.
+                clear(n_items, &share[t, 0])
 
 
 cdef void score_items(
