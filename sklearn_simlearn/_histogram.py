@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
-from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
@@ -24,7 +23,7 @@ from sklearn_simlearn._histogram_fast import (
     score_queries,
 )
 from sklearn_simlearn._relevance import DISTRACTOR, check_relevance
-from sklearn_simlearn.base import SimilarityMixin, all_or_nothing
+from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, open_context
 from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.metrics._scorer import check_query_mask
 from sklearn_simlearn.model_selection import ObjectKFold
@@ -288,18 +287,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
         # From here on the inputs are sound: kernels check nothing.
         rows = _truncate(X, truncation)
         problem = self._pose(rows, relevance, is_query, truncation + 1)
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-
-        def advance(name, step, describe):
-            """One step as a task of its own; whether a callback asks to stop."""
-            task = context.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            step()
-            return task.call_on_fit_task_end(
-                estimator=self, X=X, y=y, reconstruction_attributes=describe
-            )
-
+        context, advance = open_context(self, X, y)
         attributes = {
             "truncation_": truncation,
             "mean_length_": _mean_length(rows),
@@ -540,7 +528,7 @@ class HistogramRankSVM(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
 
         stop = False
         while not stop and history[-1][1].max() >= self.n_weight_bins:
-            stop = advance("merger", merge, None)
+            stop = advance("merger", merge)
         return history
 
     def _solve(self, problem, pattern):
@@ -592,22 +580,10 @@ class _Search:
         self.totals = np.zeros((len(relevance), *shape[:2]), dtype=np.int32)
         count_words(*rows, group, self.totals)
 
-    def blocks(self):
-        """Queries a block at a time, with the relevance of all items."""
-        n_items = len(self.relevance)
-        find = self.relevance.graded_block
-        if self.relevance.labels is not None:
-            find = self.relevance.block
-        for batch in gen_batches(len(self.queries), max(1, 2**24 // n_items)):
-            rows = self.queries[batch]
-            relevant = find(rows, slice(0, n_items))
-            relevant[np.arange(len(rows)), rows] = -1
-            yield batch, rows, relevant
-
     def count_pairs(self):
         """Pairs of a relevant item, by its weight, and an irrelevant one."""
         n_pairs = np.empty(len(self.queries))
-        for batch, _, relevant in self.blocks():
+        for batch, _, relevant in self.relevance.search(self.queries):
             weight = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
             n_pairs[batch] = weight * np.count_nonzero(relevant == 0, axis=1)
         return n_pairs
@@ -618,7 +594,7 @@ class _Search:
         value, offset = np.empty((2, n_queries))
         cuts = np.zeros((n_queries, *self.shape))
         of_item = self._score_alone(gain)
-        for batch, rows, relevant in self.blocks():
+        for batch, rows, relevant in self.relevance.search(self.queries):
             find_cuts(
                 rows,
                 relevant,
@@ -642,7 +618,7 @@ class _Search:
         """Average precision of each query."""
         of_item = self._score_alone(gain)
         values = []
-        for _, rows, relevant in self.blocks():
+        for _, rows, relevant in self.relevance.search(self.queries):
             S = np.empty(relevant.shape)
             score_queries(
                 *_take_rows(self.rows, rows),

@@ -29,7 +29,13 @@ from sklearn_simlearn._mahalanobis_fast import (
 )
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, row_dots
+from sklearn_simlearn.base import (
+    SimilarityMixin,
+    all_or_nothing,
+    open_context,
+    row_dots,
+    scale_rows,
+)
 from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.similarities import inverse_document_frequency
 
@@ -320,7 +326,7 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         start, neighbors = self._check_init(X), self._check_words(X)
 
         # From here on the inputs are sound: kernels check nothing.
-        context, advance = self._open_context(X, y)
+        context, advance = open_context(self, X, y)
         pairs = _Pairs(start, self._find_neighbors(X, neighbors, advance))
         problem = _Problem(X, relevance, held_out, pairs, effective_n_jobs(self.n_jobs))
         track = _Track(problem, hold_out, self.n_iter_no_change)
@@ -329,7 +335,7 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
             """Record an iteration; whether to stop."""
             is_over = track.record(m)
             describe = partial(self._serve, pairs, m, X.dtype)
-            return advance("iteration", describe) or is_over
+            return advance("iteration", describe=describe) or is_over
 
         learn = self._descend if self.solver == "lbfgs" else self._step
         # On more threads BLAS would add up in another order.
@@ -380,7 +386,7 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
             start, neighbors = self._check_init(X), self._check_words(X)
 
         # From here on the inputs are sound: kernels check nothing.
-        context, advance = self._open_context(X, y)
+        context, advance = open_context(self, X, y)
         if is_first:
             pairs = _Pairs(start, self._find_neighbors(X, neighbors, advance))
         elif pairs is None:
@@ -532,21 +538,6 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
 
     # -- learning --
 
-    def _open_context(self, X, y):
-        """The context of callbacks, and a function that reports a task to them."""
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-
-        def advance(name, describe=None):
-            """Whether a callback asks to stop."""
-            task = context.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            return task.call_on_fit_task_end(
-                estimator=self, X=X, y=y, reconstruction_attributes=describe
-            )
-
-        return context, advance
-
     def _find_neighbors(self, X, words, advance):
         """Graph of the words that may match."""
         n_words = X.shape[1]
@@ -557,11 +548,12 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
             row, column = words.tocoo().coords
         else:
             if words is None:
-                find = _find_common(X, effective_n_jobs(self.n_jobs))
+                n_threads = effective_n_jobs(self.n_jobs)
+                blocks = _find_common(X, n_neighbors, n_threads)
             else:
-                find = _find_nearest(words)
+                blocks = _find_nearest(words, n_neighbors)
             edges = []
-            for block in find(n_neighbors):
+            for block in blocks:
                 edges.append(block)
                 advance("neighbours")
             row, column = np.concatenate(edges, axis=1)
@@ -728,11 +720,12 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
 
     def _encode_queries(self, X):
         X = normalize(X, norm="l1")
-        return _scale_rows(self._match(X), self._inverse_norms(X))
+        Q = self._match(X)
+        return scale_rows(Q, _inverse(np.sqrt(row_dots(X, Q))))
 
     def _encode_items(self, X):
         X = normalize(X, norm="l1")
-        return _scale_rows(X, self._inverse_norms(X))
+        return scale_rows(X, _inverse(np.sqrt(row_dots(X, self._match(X)))))
 
     def _match(self, X):
         """X M, with sorted indices if it is sparse."""
@@ -740,11 +733,6 @@ class SparseMahalanobisLearner(SimilarityMixin, CallbackSupportMixin, BaseEstima
         if sparse.issparse(Q):
             Q.sort_indices()
         return Q
-
-    def _inverse_norms(self, X):
-        """1 / sqrt(x' M x), or 0."""
-        norms = np.sqrt(row_dots(X, self._match(X)))
-        return np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -925,25 +913,11 @@ class _Problem:
         of_word = self.file[0]
         self.support = start, pair, np.column_stack([of_word[word], of_word[word + 1]])
 
-    def blocks(self, queries):
-        """Slices of queries, few enough to compare each with all items."""
-        return gen_batches(len(queries), max(1, 2**24 // self.n_items))
-
-    def relevant(self, rows, left_out):
-        """Relevance of all items, -1 for junk, the query and those left out."""
-        find = self.relevance.graded_block
-        if self.relevance.labels is not None:
-            find = self.relevance.block
-        relevant = find(rows, slice(0, self.n_items))
-        relevant[:, left_out] = -1
-        relevant[np.arange(len(rows)), rows] = -1
-        return relevant
-
     def inverse_selves(self, m):
         """1 / S_ii, or 0."""
         selves = np.empty(self.n_items)
         score_selves(*self.own, m, self.n_threads, selves)
-        return np.divide(1, selves, out=np.zeros_like(selves), where=selves > 0)
+        return _inverse(selves)
 
     def similarities(self, m, rows):
         """Squared normalised similarities of some items to all."""
@@ -956,9 +930,9 @@ class _Problem:
     def mean_relevant(self, m, queries, weight):
         """Mean similarity of relevant items."""
         means = np.empty(len(queries))
-        for batch in self.blocks(queries):
-            rows = queries[batch]
-            relevant = np.maximum(self.relevant(rows, self.held_out), 0)
+        for batch, rows, relevant in self.relevance.search(queries):
+            relevant[:, self.held_out] = 0
+            relevant = np.maximum(relevant, 0)
             total = row_dots(relevant, self.similarities(m, rows))
             means[batch] = total / relevant.sum(axis=1)
         return weight @ means / weight.sum()
@@ -967,9 +941,9 @@ class _Problem:
         """Hard triplets at this M, all or a number of them, and random ones."""
         n_random = rng.multinomial(n_random, np.full(len(queries), 1 / len(queries)))
         rankings, relevance, listed = [], [], []
-        for batch in self.blocks(queries):
-            S = self.similarities(m, queries[batch])
-            relevant = self.relevant(queries[batch], self.held_out)
+        for batch, rows, relevant in self.relevance.search(queries):
+            S = self.similarities(m, rows)
+            relevant[:, self.held_out] = -1
             for score, grade, n in zip(S, relevant, n_random[batch], strict=True):
                 items = np.flatnonzero(grade >= 0)
                 # Of equal ones the relevant come first: such triplets are not hard.
@@ -1038,11 +1012,10 @@ class _HoldOut:
 
     def score(self, problem, m):
         """Mean average precision."""
-        left_out = self.queries[:0] if self.query_each_other else self.queries
         values = []
-        for batch in problem.blocks(self.queries):
-            rows = self.queries[batch]
-            relevant = problem.relevant(rows, left_out)
+        for _, rows, relevant in problem.relevance.search(self.queries):
+            if not self.query_each_other:
+                relevant[:, self.queries] = -1
             S = problem.similarities(m, rows)
             values.append(average_precision(relevant, S, n_jobs=problem.n_threads))
         return np.concatenate(values).mean()
@@ -1071,8 +1044,8 @@ class _Track:
         return False
 
 
-def _find_common(X, n_threads, work_per_block=2**28):
-    """A search for the words that occur in the same samples as others."""
+def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
+    """Words and those that occur in the same samples, a block of edges at a time."""
     words = normalize(X.T.tocsr())
     samples = words.T.tocsr()
     # For each word, the words of all samples that have it.
@@ -1080,35 +1053,27 @@ def _find_common(X, n_threads, work_per_block=2**28):
     edges = np.searchsorted(work, np.arange(work_per_block, work[-1], work_per_block))
     edges = np.unique([0, *edges, len(work)])
     arrays = *_arrays(words), *_arrays(samples)
-
-    def find(n_neighbors):
-        for first, last in pairwise(edges):
-            nearest = np.empty((last - first, n_neighbors), dtype=np.int32)
-            find_common(first, *arrays, n_threads, nearest)
-            yield _edges(np.arange(first, last), nearest)
-
-    return find
+    for first, last in pairwise(edges):
+        nearest = np.empty((last - first, n_neighbors), dtype=np.int32)
+        find_common(first, *arrays, n_threads, nearest)
+        yield _edges(np.arange(first, last), nearest)
 
 
-def _find_nearest(words):
-    """A search for the nearest vectors of each vector."""
+def _find_nearest(words, n_neighbors):
+    """Words and those with the nearest vectors, a block of edges at a time."""
     n_words = len(words)
     search = None
     if n_words > MAX_EXACT:
         search = _search_faiss(words)
     if search is None:
         search = NearestNeighbors().fit(words).kneighbors
-
-    def find(n_neighbors):
-        for batch in gen_batches(n_words, 10_000):
-            _, nearest = search(words[batch], n_neighbors + 1)
-            some = np.arange(n_words)[batch]
-            # A word is its own nearest one, unless others are at the same place.
-            is_self = nearest == some[:, None]
-            is_self[~is_self.any(axis=1), -1] = True
-            yield _edges(some, nearest[~is_self].reshape(len(some), n_neighbors))
-
-    return find
+    for batch in gen_batches(n_words, 10_000):
+        _, nearest = search(words[batch], n_neighbors + 1)
+        some = np.arange(n_words)[batch]
+        # A word is its own nearest one, unless others are at the same place.
+        is_self = nearest == some[:, None]
+        is_self[~is_self.any(axis=1), -1] = True
+        yield _edges(some, nearest[~is_self].reshape(len(some), n_neighbors))
 
 
 def _edges(words, nearest):
@@ -1153,14 +1118,11 @@ def _arrays(X):
     )
 
 
+def _inverse(x):
+    """1 / x, or 0 where x is 0."""
+    return np.divide(1, x, out=np.zeros_like(x), where=x > 0)
+
+
 def _starts(parts):
     """Where each part of a concatenation begins, and the last one ends."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
-
-
-def _scale_rows(X, scale):
-    if not sparse.issparse(X):
-        return X * scale[:, None]
-    X = X.copy()
-    X.data *= np.repeat(scale, np.diff(X.indptr))
-    return X

@@ -111,14 +111,39 @@ class Relevance:
         is_query = self.can_query
         if among is not None:
             is_query &= among
-        n_samples = len(self)
-        queries = np.flatnonzero(is_query)
-        for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
-            rows = queries[batch]
-            relevant = self.block(rows, slice(0, n_samples))
-            relevant[np.arange(len(rows)), rows] = -1
+        for _, rows, relevant in self.search(np.flatnonzero(is_query), graded=False):
             is_query[rows] = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
         return is_query
+
+    def search(self, queries, *, graded=True):
+        """Samples that query all of them, few enough at a time to compare with all.
+
+        Parameters
+        ----------
+        queries : ndarray of int
+            Samples that query.
+
+        graded : bool, default=True
+            Whether relevance is by weight where there are weights.
+
+        Yields
+        ------
+        batch : slice
+            Of the queries.
+
+        rows : ndarray of int
+            The samples it stands for.
+
+        relevance : ndarray of shape (n_rows, n_samples)
+            As by `block` or `graded_block`, and -1 for the query itself.
+        """
+        n_samples = len(self)
+        find = self.graded_block if graded and self.labels is None else self.block
+        for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
+            rows = queries[batch]
+            relevance = find(rows, slice(0, n_samples))
+            relevance[np.arange(len(rows)), rows] = -1
+            yield batch, rows, relevance
 
     def take(self, rows):
         """Relevance among some of the samples."""

@@ -157,15 +157,41 @@ def _fitted_attributes(estimator):
     return {name: v for name, v in vars(estimator).items() if name.endswith("_")}
 
 
+def open_context(estimator, X, y):
+    """The context of callbacks of a fit, and a function to make steps in it."""
+    context = estimator._init_callback_context(max_subtasks=None)
+    context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+
+    def advance(name, step=None, describe=None):
+        """One step as a task of its own; whether a callback asks to stop."""
+        task = context.subcontext(task_name=name)
+        task.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+        if step is not None:
+            step()
+        return task.call_on_fit_task_end(
+            estimator=estimator, X=X, y=y, reconstruction_attributes=describe
+        )
+
+    return context, advance
+
+
 def append_columns(X, extra, scale=None):
     """[X, extra] with the rows multiplied by `scale`, of the dtype of X."""
     if sparse.issparse(X):
         out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
-        if scale is not None:
-            out.data *= np.repeat(scale, np.diff(out.indptr)).astype(X.dtype)
-        return out
-    out = np.hstack([X, extra]).astype(X.dtype, copy=False)
-    return out if scale is None else out * scale[:, None].astype(X.dtype)
+    else:
+        out = np.hstack([X, extra]).astype(X.dtype, copy=False)
+    return out if scale is None else scale_rows(out, scale)
+
+
+def scale_rows(X, scale):
+    """A copy of X with each row multiplied, of the dtype of X."""
+    scale = scale.astype(X.dtype, copy=False)
+    if not sparse.issparse(X):
+        return X * scale[:, None]
+    X = X.copy()
+    X.data *= np.repeat(scale, np.diff(X.indptr))
+    return X
 
 
 def row_dots(A, B):

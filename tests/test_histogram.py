@@ -342,7 +342,7 @@ def reference_minimum(problem, X, pattern, alpha, loss, k):
     (search,) = problem.searches
     n_groups, n_counts, _ = search.shape
     slopes, slack_of, costs = [], [], []
-    for block, rows, relevance in search.blocks():
+    for block, rows, relevance in search.relevance.search(search.queries):
         for q, row, c in zip(rows, relevance, problem.capacity[block], strict=True):
             phi = naive_features(X[q], X, search.group, n_groups, n_counts - 1)
             phi = search.scale[:, None] * phi.reshape(len(X), -1) @ to_gain

@@ -352,7 +352,7 @@ def test_matrix_is_symmetric_non_negative_and_on_its_support(
 
 def test_a_vocabulary_with_doubles_finds_others_than_the_word_itself():
     words = np.repeat(np.arange(10.0), 3)[:, None]
-    found = list(_mahalanobis._find_nearest(words)(2))
+    found = list(_mahalanobis._find_nearest(words, 2))
     row, column = np.concatenate(found, axis=1)
     assert_array_equal(np.bincount(row), np.full(30, 2))
     assert (row != column).all()
@@ -364,7 +364,7 @@ def test_large_vocabularies_use_faiss_where_it_is_installed(rng, monkeypatch):
     words = rng.normal(size=(5000, 4)).astype(np.float32)
 
     def find():
-        row, column = np.concatenate(list(_mahalanobis._find_nearest(words)(2)), axis=1)
+        row, column = np.concatenate(list(_mahalanobis._find_nearest(words, 2)), axis=1)
         return set(zip(row.tolist(), column.tolist(), strict=True))
 
     exact = find()
@@ -376,7 +376,7 @@ def test_large_vocabularies_do_without_faiss(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(_mahalanobis, "MAX_EXACT", 10)
     words = rng.normal(size=(50, 4))
-    row, column = np.concatenate(list(_mahalanobis._find_nearest(words)(3)), axis=1)
+    row, column = np.concatenate(list(_mahalanobis._find_nearest(words, 3)), axis=1)
     expected = kneighbors_graph(words, 3).toarray()
     found = np.zeros_like(expected)
     found[row, column] = 1
@@ -389,13 +389,13 @@ def test_common_words_are_found_in_blocks(rng, dtype, n_threads):
     U = normalize(X.T).toarray()
     common = U @ U.T
     np.fill_diagonal(common, 0)
-    find = _mahalanobis._find_common(X, n_threads)
-    row, column = np.concatenate(list(find(3)), axis=1)
+    found = list(_mahalanobis._find_common(X, 3, n_threads))
+    row, column = np.concatenate(found, axis=1)
     found = np.zeros_like(common, dtype=bool)
     found[row, column] = True
     third = -np.sort(-common, axis=1)[:, 2:3]
     assert_array_equal(found, (common >= third) & (common > 0))
-    blocks = list(_mahalanobis._find_common(X, n_threads, work_per_block=500)(3))
+    blocks = list(_mahalanobis._find_common(X, 3, n_threads, work_per_block=500))
     assert len(blocks) > 5
     assert_array_equal(np.concatenate(blocks, axis=1), [row, column])
 
@@ -405,7 +405,7 @@ def test_words_that_are_as_common_come_in_their_order():
     X = np.zeros((6, 6))
     X[:3, :4] = 1
     X[5, 4] = 1
-    (found,) = _mahalanobis._find_common(sparse.csr_array(X), 1)(2)
+    (found,) = _mahalanobis._find_common(sparse.csr_array(X), 2, 1)
     row, column = found
     assert_array_equal(row, [0, 0, 1, 1, 2, 2, 3, 3])
     assert_array_equal(column, [1, 2, 0, 2, 0, 1, 0, 1])
@@ -414,7 +414,7 @@ def test_words_that_are_as_common_come_in_their_order():
 def test_products_that_underflow_are_no_common_words():
     X = np.array([[1, 1e-30, 1e-30], [1, 1e-30, 1e-30], [1, 1, 0], [1, 0, 1]])
     X = sparse.csr_array(X.astype(np.float32))
-    (found,) = _mahalanobis._find_common(X, 1)(3)
+    (found,) = _mahalanobis._find_common(X, 3, 1)
     assert_array_equal(found, [[0, 0, 1, 2], [1, 2, 0, 0]])
 
 
