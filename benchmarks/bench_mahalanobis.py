@@ -248,7 +248,9 @@ def oxford():
     )
     start = time.perf_counter()
     learner = SparseMahalanobisLearner(
+        3,
         words=words,
+        n_random_triplets=3_000_000,
         max_iter=50,
         n_iter_no_change=50,
         tol=0,
@@ -258,7 +260,8 @@ def oxford():
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{learner.n_iter_} iterations, {learner.n_hard_triplets_:,} hard triplets, "
+        f"{learner.n_iter_} iterations, {learner.n_hard_triplets_:,} hard and "
+        f"{learner.n_random_triplets:,} random triplets, "
         f"{(learner.support_.nnz + X.shape[1]) // 2:,} unknowns: {seconds:.0f} s, peak "
         f"memory of the process {peak:.1f} GiB"
     )
