@@ -1,85 +1,45 @@
-"""What the learners share."""
+"""The contract: what has a similarity, what encodes it, what learns it."""
 
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.utils import get_tags
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._relevance import Relevance, check_relevance
+from sklearn_simlearn._rows import check_rows
+from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, fit_context
+from sklearn_simlearn._typing import Matrix, MatrixLike
+from sklearn_simlearn.index._exact import store
 from sklearn_simlearn.metrics import map_scorer
 
 
-class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    r"""Mixin for estimators that compare a query with the items of a database.
+class SimilarityMixin:
+    """Mixin for estimators that compare a query with the items of a database.
 
-    The similarity of a learner is an inner product between a *surrogate query* and a
-    stored item,
-
-    .. math:: s(q, d) = \langle \phi(q), \psi(d) \rangle ,
-
-    so a learner implements two methods on checked input, `_encode_queries` for
-    :math:`\phi` and `_encode_items` for :math:`\psi`, sets `_n_features_out` in
-    `fit`, and gets the rest from here.
+    An estimator needs a method `similarity` of its own, and gets `score` from here.
     """
 
-    def similarity(self, X, Y=None):
-        """Similarity of every row of `X` to every row of `Y`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
-            Items; `X` itself if None.
-
-        Returns
-        -------
-        S : ndarray of shape (n_queries, n_items)
-            Larger is more similar.
-        """
-        check_is_fitted(self)
-        X = self._validate_rows(X)
-        Y = X if Y is None else self._validate_rows(Y)
-        return self._compare(X, Y)
-
-    def transform(self, X):
-        """Surrogate queries.
-
-        Their inner products with the rows of `transform_database` are the similarity.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Returns
-        -------
-        Q : {ndarray, sparse matrix} of shape (n_queries, n_features_out)
-            Sparse if `X` is.
-        """
-        check_is_fitted(self)
-        return self._encode_queries(self._validate_rows(X))
-
-    def transform_database(self, X):
-        """Items as an inner-product index stores them.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_items, n_features)
-            Items.
-
-        Returns
-        -------
-        D : {ndarray, sparse matrix} of shape (n_items, n_features_out)
-            Sparse if `X` is.
-        """
-        check_is_fitted(self)
-        return self._encode_items(self._validate_rows(X))
-
-    def score(self, X, y, sample_weight=None, *, query_mask=None):
+    def score(
+        self,
+        X: MatrixLike,
+        y: MatrixLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        query_mask: ArrayLike | None = None,
+    ) -> float:
         """Mean average precision, each sample querying the others.
 
         Parameters
@@ -89,7 +49,8 @@ class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk.
+            positive where a sample is relevant, negative where it is junk; or a
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples as queries.
@@ -107,95 +68,220 @@ class SimilarityMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             self, X, y, sample_weight=sample_weight, query_mask=query_mask
         )
 
-    def _compare(self, X, Y):
-        """Similarity of checked input. Learners may have a faster way of their own."""
-        return safe_sparse_dot(
-            self._encode_queries(X), self._encode_items(Y).T, dense_output=True
-        )
-
-    def _validate_rows(self, X):
-        return validate_data(
-            self,
-            X,
-            reset=False,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+    def _check_rows(self, X, *, reset=False):
+        """The one door for samples."""
+        accept_sparse = get_tags(self).input_tags.sparse
+        return check_rows(self, X, reset=reset, accept_sparse=accept_sparse)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
+        return tags
+
+
+class EncodedSimilarityMixin(
+    SimilarityMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+):
+    r"""Mixin for similarities that are inner products.
+
+    The similarity of a *surrogate query* and a stored item is
+
+    .. math:: s(q, d) = \langle \phi(q), \psi(d) \rangle .
+
+    An estimator implements `_encode_queries` for :math:`\phi`, and `_encode_items` for
+    :math:`\psi` if that is another one, on checked rows; the rest comes from here.
+    """
+
+    def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
+        """Similarity of every row of `X` to every row of `Y`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
+            Items; `X` itself if None.
+
+        Returns
+        -------
+        S : ndarray of shape (n_queries, n_items)
+            Larger is more similar.
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        Y = X if Y is None else self._check_rows(Y)
+        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
+        return inner_products(self._encode_queries(X), self._encode_items(Y), n_threads)
+
+    def transform(self, X: MatrixLike) -> Matrix:
+        """Surrogate queries.
+
+        Their inner products with the rows of `transform_database` are the similarity.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Returns
+        -------
+        Q : ndarray or csr_array of shape (n_queries, n_features_out)
+            The surrogate queries.
+        """
+        check_is_fitted(self)
+        return self._encode_queries(self._check_rows(X))
+
+    def transform_database(self, X: MatrixLike) -> Matrix:
+        """Items as an inner-product index stores them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_items, n_features)
+            Items.
+
+        Returns
+        -------
+        D : ndarray or csr_array of shape (n_items, n_features_out)
+            The items to store.
+        """
+        check_is_fitted(self)
+        return self._encode_items(self._check_rows(X))
+
+    def _encode_items(self, X):
+        return self._encode_queries(X)
+
+    @property
+    def _n_features_out(self):
+        """Width of the encodings: that of a row of zeros."""
+        shape = (1, self.n_features_in_)
+        if get_tags(self).input_tags.sparse:
+            return self._encode_queries(sparse.csr_array(shape)).shape[1]
+        return self._encode_queries(np.zeros(shape)).shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-def all_or_nothing(fit):
-    """Decorator: a `fit` that fails or is interrupted leaves the estimator as it was.
+class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstimator):
+    """Base class of the learners, which owns `fit`.
 
-    Checking the input sets `n_features_in_`, by which an estimator counts as fitted;
-    whatever happens afterwards, it goes with the rest.
+    A learner implements `_learn`, which returns the fitted attributes, and
+    `_encode_queries`. `fit` checks the parameters, `X` and `y`, lets it learn, and then
+    replaces all that an earlier fit has left. A fit that fails or is interrupted
+    changes nothing.
     """
 
-    @wraps(fit)
-    def guarded(self, *args, **kwargs):
-        before = _fitted_attributes(self)
-        try:
-            return fit(self, *args, **kwargs)
-        except BaseException:
-            for name in _fitted_attributes(self):
-                delattr(self, name)
-            vars(self).update(before)
-            raise
+    _parameter_constraints: dict = {}
 
-    return guarded
+    @with_callbacks
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: MatrixLike, y: MatrixLike) -> Self:
+        """Learn the similarity.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples.
+
+        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
+            Labels, where the integer -1 marks a distractor; or a relevance matrix,
+            whose positive values are weights and whose negative ones mark junk; or a
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`.
+
+        Returns
+        -------
+        self : object
+            The estimator itself.
+        """
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            relevance = check_relevance(y, n_samples=rows.shape[0])
+            relevance.require_triplets()
+            with callback_steps(self, X, y) as advance:
+                attributes = self._learn(rows, relevance, advance)
+                self.__dict__.update(attributes)
+        return self
+
+    def _learn(
+        self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
+    ) -> dict:
+        """Fitted attributes, from checked rows and a `y` that holds a triplet.
+
+        ``advance(name, describe)`` reports a step to the callbacks, with a function
+        that returns the attributes so far, and says whether one of them asks to stop.
+        """
+        raise NotImplementedError
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
 
 
-def _fitted_attributes(estimator):
-    return {name: v for name, v in vars(estimator).items() if name.endswith("_")}
+@contextmanager
+def replacing_state(estimator, *, afresh: bool = True) -> Iterator[None]:
+    """All or nothing: new state if the block succeeds, the old one if it does not.
+
+    State is all but parameters and callbacks. `afresh` says that nothing of the old
+    state is there to begin with, so that none of it can survive; `partial_fit` goes on
+    from it instead.
+    """
+    before = _state(estimator)
+    if afresh:
+        _forget(estimator)
+    try:
+        yield
+    except BaseException:
+        _forget(estimator)
+        estimator.__dict__.update(before)
+        raise
 
 
-def open_context(estimator, X, y):
-    """The context of callbacks of a fit, and a function to make steps in it."""
+def _state(estimator):
+    kept = KEPT_ATTRIBUTES | set(estimator.get_params(deep=False))
+    return {
+        name: value
+        for name, value in vars(estimator).items()
+        if name not in kept and (name.startswith("_") or name.endswith("_"))
+    }
+
+
+def _forget(estimator):
+    for name in _state(estimator):
+        delattr(estimator, name)
+
+
+@contextmanager
+def callback_steps(estimator, X, y) -> Iterator[Callable[..., bool]]:
+    """A fit as callbacks see it; gives a function that reports its steps."""
     context = estimator._init_callback_context(max_subtasks=None)
     context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
 
-    def advance(name, step=None, describe=None):
-        """One step as a task of its own; whether a callback asks to stop."""
-        task = context.subcontext(task_name=name)
-        task.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
-        if step is not None:
-            step()
-        return task.call_on_fit_task_end(
+    def advance(name, describe=None):
+        """Report a step that is done; whether a callback asks to stop."""
+        step = context.subcontext(task_name=name)
+        step.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+        return step.call_on_fit_task_end(
             estimator=estimator, X=X, y=y, reconstruction_attributes=describe
         )
 
-    return context, advance
+    yield advance
+    context.call_on_fit_task_end(
+        estimator=estimator,
+        X=X,
+        y=y,
+        reconstruction_attributes=lambda: _state(estimator),
+    )
 
 
-def append_columns(X, extra, scale=None):
-    """[X, extra] with the rows multiplied by `scale`, of the dtype of X."""
-    if sparse.issparse(X):
-        out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
-    else:
-        out = np.hstack([X, extra]).astype(X.dtype, copy=False)
-    return out if scale is None else scale_rows(out, scale)
-
-
-def scale_rows(X, scale):
-    """A copy of X with each row multiplied, of the dtype of X."""
-    scale = scale.astype(X.dtype, copy=False)
-    if not sparse.issparse(X):
-        return X * scale[:, None]
-    X = X.copy()
-    X.data *= np.repeat(scale, np.diff(X.indptr))
-    return X
-
-
-def row_dots(A, B):
-    """Products of the rows of A with those of B, one by one."""
-    if sparse.issparse(B):
-        return np.asarray(B.multiply(A).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", A, B)
+def inner_products(Q: Matrix, D: Matrix, n_threads: int = 1) -> np.ndarray:
+    """Q D', dense."""
+    if not (sparse.issparse(Q) and sparse.issparse(D)):
+        return safe_sparse_dot(Q, D.T, dense_output=True)
+    dtype = np.result_type(Q, D)
+    Q, D = Q.astype(dtype, copy=False), D.astype(dtype, copy=False)
+    return store(D, n_threads=n_threads).scores(Q, n_threads=n_threads)

@@ -1,9 +1,13 @@
-"""Data that several test modules share."""
+"""Data that several test modules share, and Ctrl-C."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.datasets import make_blobs
+
+from sklearn_simlearn.contract import make_counts
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -28,9 +32,56 @@ def blobs():
 @pytest.fixture
 def counts():
     """Sparse word counts of 12 objects with 5 samples each, and 6 distractors."""
-    rng = np.random.default_rng(0)
-    prototypes = rng.poisson(0.4, size=(12, 40))
-    y = np.concatenate([np.repeat(np.arange(12), 5), np.full(6, -1)])
-    X = rng.poisson(0.3, size=(66, 40))
-    X[:60] += rng.binomial(prototypes[y[:60]], 0.7)
-    return sparse.csr_array(X.astype(np.float64)), y
+    return make_counts()
+
+
+# A process that was started in the background ignores SIGINT, and so do its children.
+INTERRUPTED_FIT = """
+import signal, sys, threading, time
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{code}
+
+def press_ctrl_c():
+    global pressed
+    pressed = time.monotonic()
+    signal.raise_signal(signal.SIGINT)
+
+threading.Timer({after}, press_ctrl_c).start()
+try:
+    estimator.fit(X, y)
+except KeyboardInterrupt:
+    waited = time.monotonic() - pressed
+else:
+    sys.exit("the fit ended before Ctrl-C")
+try:
+    check_is_fitted(estimator)
+except NotFittedError:
+    print(waited)
+else:
+    sys.exit("the estimator is fitted although the fit was interrupted")
+"""
+
+
+@pytest.fixture
+def interrupt_fit():
+    """Interrupt a fit by Ctrl-C, in a process of its own.
+
+    The code makes `estimator`, `X` and `y`. Returned are the seconds from Ctrl-C to the
+    end of the fit. The process is killed if it takes longer than the time-out.
+    """
+
+    def interrupt_fit(code, *, after=0.5, timeout=60):
+        script = INTERRUPTED_FIT.format(code=code, after=after)
+        process = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert process.returncode == 0, process.stderr
+        return float(process.stdout)
+
+    return interrupt_fit

@@ -1,0 +1,230 @@
+"""How far to go from the start: what is held out, and what it says.
+
+A learner moves away from a start that is good already, such as the cosine. Whether it
+should, and how far, depends on the queries to come: of the classes it learns from, or
+of others. The user says which (`holdout`), and samples that take no part in learning
+decide.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_simlearn._relevance import Relevance
+from sklearn_simlearn._sklearn import StrOptions
+from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn.metrics import average_precision, precision_at_k
+
+# What every learner takes as `holdout`.
+HOLDOUT = [StrOptions({"objects", "samples"}), None]
+
+# The candidate that is always there: what the learner starts from.
+START = None
+
+# Fewer classes say nothing about new ones.
+MIN_CLASSES = 10
+
+# Share of the samples that `"samples"` holds out.
+SHARE = 0.2
+
+# Held-out samples of a fold that are scored.
+MAX_ROWS = 1000
+
+
+class Fold(NamedTuple):
+    """Samples to learn from, and samples that then query each other."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+class Choice(NamedTuple):
+    """The candidate to take, and why.
+
+    Attributes
+    ----------
+    candidate : tuple or None
+        The settings chosen; `START` for the start itself.
+
+    attributes : dict
+        `holdout_gain_`, `holdout_error_` and `holdout_results_`, as learners publish
+        them.
+    """
+
+    candidate: Any
+    attributes: dict
+
+
+def choose(
+    path: Callable[..., Iterator[tuple[Any, np.ndarray]]],
+    relevance: Relevance,
+    holdout: str,
+    rng: np.random.Generator,
+    advance: Callable[..., bool],
+) -> Choice:
+    """Let held-out samples choose among the candidates of a path.
+
+    Parameters
+    ----------
+    path : callable
+        ``path(train, test, rng)``, with the rows to learn from and the held-out ones,
+        yields candidates one by one, each as a named tuple of settings and the
+        similarities of the held-out rows to each other. The first is `START`. A
+        candidate that some fold does not come to is passed over.
+
+    relevance : Relevance
+        Of the training samples to each other.
+
+    holdout : {"objects", "samples"}
+        What is held out.
+
+    rng : Generator
+        Decides on the folds; each of them gets a stream of its own.
+
+    advance : callable
+        Reports a step to the callbacks; whether one of them asks to stop.
+    """
+    folds = make_folds(relevance, holdout, rng)
+    judge = Judge(relevance)
+    for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
+        judge.open(fold)
+        for candidate, similarity in path(fold.train, fold.test, stream):
+            judge.record(candidate, similarity)
+            if advance("hold-out"):
+                return judge.choose()
+    return judge.choose()
+
+
+def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
+    """What is held out; nothing, with a warning, where that would say nothing."""
+    objects = relevance.objects()
+    if holdout == "samples":
+        test = _hold_out_samples(objects, rng)
+        if relevance.take(test).find_queries().any():
+            rest = np.setdiff1d(np.arange(len(objects)), test)
+            if relevance.take(rest).find_queries().any():
+                return [Fold(rest, _limit(test, objects, rng))]
+        warn_user(
+            'The samples are too few to hold some out as holdout="samples" asks, so '
+            "the start is kept: set holdout=None to learn without."
+        )
+        return []
+
+    sizes = np.bincount(objects[objects >= 0])
+    classes = rng.permutation(np.flatnonzero(sizes > 1))
+    if len(classes) < MIN_CLASSES:
+        warn_user(
+            f'holdout="objects" keeps the start, since the {len(classes)} classes in y '
+            f"are fewer than the {MIN_CLASSES} it takes to tell what helps with new "
+            'ones; holdout="samples" would learn for queries of these classes.'
+        )
+        return []
+    n_folds = 3 if np.median(sizes[classes]) < 6 else min(5, len(classes) // 2)
+    folds = []
+    for held_out in np.array_split(classes, n_folds):
+        is_test = np.isin(objects, held_out)
+        test = _limit(np.flatnonzero(is_test), objects, rng)
+        folds.append(Fold(np.flatnonzero(~is_test), test))
+    return folds
+
+
+def _hold_out_samples(objects, rng):
+    """A share of each class, two at least; of classes below four, a share of them."""
+    row, place, size = _shuffle_within(objects, rng)
+    large = size >= 4
+    taken = place < np.maximum(2, np.rint(SHARE * size))
+    small = np.unique(objects[row[~large]])
+    held_out = rng.permutation(small)[: int(np.rint(SHARE * len(small)))]
+    return np.sort(row[(taken & large) | np.isin(objects[row], held_out)])
+
+
+def _limit(rows, objects, rng):
+    """At most `MAX_ROWS` of the rows, an even number of each class first."""
+    order, place, _ = _shuffle_within(objects[rows], rng)
+    first = np.lexsort((objects[rows][order], place // 2))[:MAX_ROWS]
+    return np.sort(rows[order[first]])
+
+
+def _shuffle_within(objects, rng):
+    """Members of the classes in random order: row, place in its class, class size."""
+    row = rng.permutation(np.flatnonzero(objects >= 0))
+    row = row[np.argsort(objects[row], kind="stable")]
+    _, start, size = np.unique(objects[row], return_index=True, return_counts=True)
+    return row, np.arange(len(row)) - np.repeat(start, size), np.repeat(size, size)
+
+
+class Judge:
+    """How well the candidates rank the held-out samples, and which is the best."""
+
+    def __init__(self, relevance: Relevance):
+        self.relevance = relevance
+        self.objects = relevance.objects()
+        self.candidates: list[dict] = []  # of each fold: candidate -> measures
+        self.unit: list[np.ndarray] = []  # of each fold: the class of each query
+
+    def open(self, fold: Fold) -> None:
+        """Take up a fold."""
+        self.fold = fold
+        self.relevant = self.relevance.take(fold.test).block(slice(None), slice(None))
+        np.fill_diagonal(self.relevant, -1)
+        has_both = (self.relevant > 0).any(axis=1) & (self.relevant == 0).any(axis=1)
+        self.queries = np.flatnonzero(has_both)
+        self.relevant = self.relevant[self.queries]
+        self.candidates.append({})
+        self.unit.append(self.objects[fold.test[self.queries]])
+
+    def record(self, candidate, similarity: np.ndarray) -> None:
+        """Measure the similarities of the held-out samples to each other."""
+        S = similarity[self.queries]
+        self.candidates[-1][candidate] = np.stack(
+            [
+                average_precision(self.relevant, S),
+                precision_at_k(self.relevant, S, 1),
+            ]
+        )
+
+    def choose(self) -> Choice:
+        """The candidate of the largest gain less its error, if that is above 0."""
+        common = [
+            candidate
+            for candidate in (self.candidates[0] if self.candidates else ())
+            if all(candidate in fold for fold in self.candidates)
+        ]
+        if not common:
+            return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
+        values = np.array(
+            [np.hstack([fold[c] for fold in self.candidates]) for c in common]
+        )
+        # (holdout-gain)  Means over classes, if there are enough; else over queries.
+        unit = np.concatenate(self.unit)
+        _, unit, size = np.unique(unit, return_inverse=True, return_counts=True)
+        if len(size) < MIN_CLASSES:
+            unit, size = np.arange(len(unit)), np.ones(len(unit))
+        gains = values - values[common.index(START)]
+        pool = np.zeros((len(unit), len(size)))
+        pool[np.arange(len(unit)), unit] = 1 / size[unit]
+        gains = gains @ pool
+        gain, gain_at_1 = gains.mean(axis=2).T
+        error = gains[:, 0].std(axis=1, ddof=min(1, len(size) - 1)) / np.sqrt(len(size))
+
+        # Held-out samples are a sparser database than a later one, where the start
+        # finds near duplicates more often: a candidate may lose nothing at rank 1.
+        worth = np.where(gain_at_1 >= 0, gain - error, -np.inf)
+        best = int(np.argmax(worth))
+        if worth[best] <= 0:
+            best = common.index(START)
+        measures = (values @ pool).mean(axis=2)
+        attributes = {
+            "holdout_gain_": float(gain[best]),
+            "holdout_error_": float(error[best]),
+            "holdout_results_": {
+                "candidates": common,
+                "mean_average_precision": measures[:, 0],
+                "precision_at_1": measures[:, 1],
+                "gain": gain,
+                "error": error,
+                "best_index": best,
+            },
+        }
+        return Choice(common[best], attributes)

@@ -1,0 +1,215 @@
+"""The hold-out: what it holds out, and what it chooses."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from sklearn_simlearn import _holdout
+from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
+from sklearn_simlearn._relevance import check_relevance
+
+
+class Candidate(NamedTuple):
+    noise: float
+
+
+def keep_on(name, describe=None):
+    return False
+
+
+def folds(y, holdout, seed=0):
+    return make_folds(check_relevance(y), holdout, np.random.default_rng(seed))
+
+
+# -- what is held out --
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "size", "n_folds"), [(10, 20, 5), (12, 8, 5), (50, 4, 3), (11, 2, 3)]
+)
+def test_objects_are_held_out_whole_and_once(n_classes, size, n_folds):
+    y = np.repeat(np.arange(n_classes), size)
+    made = folds(y, "objects")
+    assert len(made) == n_folds
+    for train, test in made:
+        assert len(np.unique(y[test])) >= 2
+        assert not np.isin(y[test], y[train]).any()
+        assert len(train) + len(test) == len(y)
+    tested = np.sort(np.concatenate([test for _, test in made]))
+    assert_array_equal(tested, np.arange(len(y)))
+
+
+def test_distractors_and_lone_samples_stay_in_training():
+    y = np.concatenate([np.repeat(np.arange(12), 5), np.full(9, -1), [77, 78]])
+    for train, test in folds(y, "objects"):
+        assert np.isin(np.arange(60, 71), train).all()
+        assert (test < 60).all()
+
+
+def test_samples_are_a_share_of_each_class_that_can_spare_them():
+    y = np.concatenate([np.repeat(np.arange(3), 40), np.repeat(np.arange(3, 5), 5)])
+    [(train, test)] = folds(y, "samples")
+    assert_array_equal(np.bincount(y[test]), [8, 8, 8, 2, 2])
+    assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+
+
+def test_of_classes_below_four_samples_some_are_held_out_whole():
+    y = np.repeat(np.arange(20), 3)
+    [(train, test)] = folds(y, "samples")
+    assert len(np.unique(y[test])) == 4
+    assert not np.isin(y[test], y[train]).any()
+
+
+def test_many_held_out_samples_are_thinned_out_in_pairs():
+    y = np.repeat(np.arange(12), 1000)
+    [(train, test)] = folds(y, "samples")
+    assert len(test) == MAX_ROWS
+    assert len(train) == 0.8 * len(y)
+    assert np.bincount(y[test]).min() >= 80
+    y = np.repeat(np.arange(6000), 2)
+    for _, test in folds(y, "objects"):
+        assert len(test) == MAX_ROWS
+        assert (np.unique(y[test], return_counts=True)[1] == 2).all()
+
+
+def test_too_few_classes_keep_the_start_and_say_so():
+    with pytest.warns(UserWarning, match='9 classes .* holdout="samples" would learn'):
+        assert folds(np.repeat(np.arange(9), 5), "objects") == []
+    with pytest.warns(UserWarning, match="too few to hold some out"):
+        assert folds([0, 0, 1, 1], "samples") == []
+
+
+def test_several_labels_are_held_out_by_samples():
+    rng = np.random.default_rng(0)
+    y = (rng.random((60, 7)) < 0.3).astype(float)
+    [(train, test)] = folds(y, "samples")
+    assert len(train) + len(test) >= 55
+    assert not np.isin(test, train).any()
+
+
+# -- what is chosen --
+
+
+def noisy_path(y, noises, truth=None):
+    """Similarities that are the truth and noise; the start has the noise 1."""
+
+    def path(train, test, rng):
+        truth_of_test = (y[test, None] == y[test]).astype(float)
+        draw = np.random.default_rng(7).standard_normal((len(test), len(test)))
+        yield START, truth_of_test + draw
+        for noise in noises:
+            yield Candidate(noise), truth_of_test + noise * draw
+
+    return path
+
+
+@pytest.mark.parametrize("holdout", ["objects", "samples"])
+def test_a_planted_gain_is_taken(holdout):
+    y = np.repeat(np.arange(20), 10)
+    rng = np.random.default_rng(0)
+    choice = choose(
+        noisy_path(y, [2.0, 0.5, 0.8]), check_relevance(y), holdout, rng, keep_on
+    )
+    assert choice.candidate == Candidate(0.5)
+    gain, error = (choice.attributes[f"holdout_{n}_"] for n in ("gain", "error"))
+    assert gain > error > 0
+    results = choice.attributes["holdout_results_"]
+    assert results["candidates"][results["best_index"]] == Candidate(0.5)
+    assert results["gain"][0] == results["error"][0] == 0
+
+
+def test_a_start_that_cannot_be_beaten_is_kept():
+    y = np.repeat(np.arange(20), 10)
+    rng = np.random.default_rng(0)
+    path = noisy_path(y, [1.1, 2.0, 1.0])
+    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
+    assert choice.candidate is START
+    assert choice.attributes["holdout_gain_"] == 0
+
+
+def test_a_gain_within_its_error_is_not_taken():
+    # One class of twenty gains, so that the error is as large as the mean.
+    y = np.repeat(np.arange(20), 6)
+    judge = Judge(check_relevance(y))
+    for fold in folds(y, "objects"):
+        judge.open(fold)
+        S = (y[fold.test, None] == y[fold.test]).astype(float)
+        lone = S.copy()
+        lone[y[fold.test] == 3] *= -1
+        judge.record(START, lone)
+        judge.record(Candidate(0.0), S)
+    assert judge.choose().candidate is START
+
+
+def test_a_gain_that_costs_the_first_rank_is_not_taken():
+    y = np.repeat(np.arange(20), 10)
+    rng = np.random.default_rng(0)
+
+    def path(train, test, stream):
+        same = y[test, None] == y[test]
+        draw = np.random.default_rng(1).standard_normal(same.shape)
+        first = np.zeros(same.shape)
+        wrong = np.zeros(same.shape)
+        for i in range(len(test)):
+            others = np.flatnonzero(same[i] & (np.arange(len(test)) != i))
+            first[i, others[0]] = 99
+            wrong[i, np.flatnonzero(~same[i])[0]] = 99
+        yield START, same + draw + first  # right at rank 1, poor below
+        yield Candidate(0.1), same + 0.1 * draw + wrong  # good below, wrong at rank 1
+
+    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
+    results = choice.attributes["holdout_results_"]
+    assert results["gain"][1] > results["error"][1]
+    assert results["precision_at_1"][1] == 0
+    assert choice.candidate is START
+
+
+def test_candidates_that_a_fold_does_not_come_to_are_passed_over():
+    y = np.repeat(np.arange(20), 10)
+    n_calls = 0
+
+    def path(train, test, rng):
+        nonlocal n_calls
+        n_calls += 1
+        noises = [0.8, 0.1] if n_calls == 1 else [0.8]
+        yield from noisy_path(y, noises)(train, test, rng)
+
+    rng = np.random.default_rng(0)
+    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
+    assert choice.candidate == Candidate(0.8)
+
+
+def test_a_callback_can_stop_it():
+    y = np.repeat(np.arange(20), 10)
+    seen = []
+
+    def stop_at_once(name, describe=None):
+        seen.append(name)
+        return True
+
+    rng = np.random.default_rng(0)
+    path = noisy_path(y, [0.5])
+    choice = choose(path, check_relevance(y), "objects", rng, stop_at_once)
+    assert seen == ["hold-out"]
+    assert choice.candidate is START
+
+
+def test_the_same_seed_makes_the_same_folds():
+    y = np.repeat(np.arange(15), 7)
+    for first, second in zip(folds(y, "objects"), folds(y, "objects"), strict=True):
+        assert_array_equal(first.test, second.test)
+    assert any(
+        not np.array_equal(a.test, b.test)
+        for a, b in zip(folds(y, "objects"), folds(y, "objects", 1), strict=True)
+    )
+
+
+def test_nothing_warns_where_all_is_well():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folds(np.repeat(np.arange(10), 5), "objects")
+        folds(np.repeat(np.arange(3), 9), "samples")
+    assert _holdout.MIN_CLASSES == 10
