@@ -1,44 +1,119 @@
 """One reading of `y`, shared by every learner, splitter and scorer."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from copy import copy
+from functools import cached_property
+from numbers import Integral, Real
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_array, gen_batches
 
+from sklearn_simlearn._rows import canonical_csr
+from sklearn_simlearn._sklearn import get_chunk_n_rows
+from sklearn_simlearn._typing import MatrixLike
+from sklearn_simlearn._warn import warn_user
+
 DISTRACTOR = -1
 
+# Weights outside these bounds have products that leave the range of a double.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-150, 1e150
 
-class Relevance:
-    """Which samples are relevant to which.
 
-    Read `y` with :func:`check_relevance` rather than building this class by hand.
+class PairwiseRelevance:
+    """Relevance of samples to each other, given pair by pair.
+
+    Pass it as `y` wherever labels are accepted: to learners, scorers, splitters and
+    :func:`retrieval_report`. Relevance by pairs need not be symmetric, nor transitive:
+    A and B may show one object, B and C another. In a cross-validation, rows and
+    columns are taken together, so that a fold keeps the pairs inside it.
 
     Parameters
     ----------
-    positive : csr_array of shape (n_samples, n_columns)
-        Weight of each sample in each class, object, topic or text query.
+    matrix : {array-like, sparse matrix} of shape (n_samples, n_samples)
+        Positive where sample j (column) is relevant to sample i (row) as a query, and
+        the value says how much; zero where it is not; negative where it is junk for
+        that query. The diagonal is ignored.
 
-    junk : csr_array of shape (n_samples, n_columns) or None
-        Non-zero where a sample is junk for the queries of a column.
+    Attributes
+    ----------
+    matrix : csr_array of shape (n_samples, n_samples)
+        The pairs, without the diagonal.
 
-    labels : ndarray of shape (n_samples,) or None
-        Column of each sample, `DISTRACTOR` for none, where there is at most one.
+    Examples
+    --------
+    >>> from sklearn_simlearn.metrics import PairwiseRelevance
+    >>> y = PairwiseRelevance([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> y
+    PairwiseRelevance(n_samples=3, n_pairs=4)
+    >>> y[[0, 1]].matrix.toarray()
+    array([[0., 1.],
+           [1., 0.]])
     """
 
-    def __init__(self, positive, junk=None, labels=None):
-        self.positive = positive
-        self.junk = junk
-        self.labels = labels
-
-    def __len__(self):
-        return self.positive.shape[0]
+    def __init__(self, matrix: MatrixLike):
+        matrix = check_array(
+            matrix, accept_sparse="csr", dtype=np.float64, input_name="matrix"
+        )
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(
+                "Pairwise relevance needs one row and one column per sample; got shape "
+                f"{matrix.shape}. A matrix with other columns is passed as y itself."
+            )
+        matrix = canonical_csr(matrix).tocoo()
+        off = matrix.row != matrix.col
+        self.matrix = sparse.csr_array(
+            (matrix.data[off], (matrix.row[off], matrix.col[off])), shape=matrix.shape
+        )
 
     @property
-    def can_query(self):
-        """Mask of the samples that belong to some column: no distractors."""
-        return np.diff(self.positive.indptr) > 0
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
 
-    def block(self, queries, items):
+    def __len__(self) -> int:
+        return self.matrix.shape[0]
+
+    def __getitem__(self, rows) -> "PairwiseRelevance":
+        # Scikit-learn indexes by (rows, ...).
+        if isinstance(rows, tuple):
+            rows = rows[0]
+        rows = np.atleast_1d(np.arange(len(self))[rows])
+        part = copy(self)
+        part.matrix = self.matrix[rows][:, rows]
+        return part
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("PairwiseRelevance is no array: use its attribute `matrix`.")
+
+    def __repr__(self):
+        n_pairs = np.count_nonzero(self.matrix.data > 0)
+        return f"PairwiseRelevance(n_samples={len(self)}, n_pairs={n_pairs})"
+
+
+class Relevance(ABC):
+    """Which samples are relevant to which. :func:`check_relevance` makes one of `y`."""
+
+    labels: np.ndarray | None = None  # class of each sample, if `y` holds labels
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    @property
+    @abstractmethod
+    def can_query(self) -> np.ndarray:
+        """Mask of the samples to which something may be relevant: no distractors."""
+
+    @property
+    @abstractmethod
+    def memberships(self) -> sparse.csr_array:
+        """Positive weight of each sample in each class, column or object."""
+
+    @abstractmethod
+    def block(self, queries, items) -> np.ndarray:
         """Relevance of some samples to others: 1, or 0 if not, or -1 if junk.
 
         Parameters
@@ -49,58 +124,41 @@ class Relevance:
         Returns
         -------
         relevance : ndarray of shape (n_queries, n_items), dtype int8
+            A sample that can query is relevant to itself.
         """
-        if self.labels is not None:
-            query_labels = self.labels[queries, None]
-            relevant = query_labels == self.labels[items]
-            relevant &= query_labels != DISTRACTOR
-            return relevant.view(np.int8)
-        shared = self._in_common(queries, self.positive[items]) > 0
-        relevance = shared.toarray().view(np.int8)
-        if self.junk is not None:
-            junk = self._in_common(queries, self.junk[items]).toarray() > 0
-            relevance[junk & (relevance == 0)] = -1
-        return relevance
 
-    def graded_block(self, queries, items):
-        """Like `block`, with the weights two samples have in common as relevance.
+    @abstractmethod
+    def graded_block(self, queries, items) -> np.ndarray:
+        """Like `block`, as float64, with weights instead of 1 where `y` has them."""
 
-        Returns
-        -------
-        relevance : ndarray of shape (n_queries, n_items), dtype float64
-            The sum over shared columns of the product of both weights; -1 for junk.
-        """
-        relevance = self.block(queries, items).astype(np.float64)
-        if self.labels is None:
-            shared = self._in_common(queries, self.positive[items]).toarray()
-            np.copyto(relevance, shared, where=relevance > 0)
-        return relevance
-
-    def objects(self):
-        """Samples that hang together, directly or through others.
+    @abstractmethod
+    def objects(self) -> np.ndarray:
+        """Samples that are linked by relevance, directly or through others.
 
         Returns
         -------
         objects : ndarray of shape (n_samples,), dtype int64
-            The same number for all samples that are linked by shared columns,
-            `DISTRACTOR` for those that belong to none.
+            The same number, from 0, for all samples that are linked; `DISTRACTOR` for
+            those that are linked to none.
         """
-        if self.labels is not None:
-            return self.labels.copy()
-        n_samples, n_columns = self.positive.shape
-        graph = sparse.block_array(
-            [[None, self.positive], [sparse.csr_array((n_columns, n_samples)), None]]
-        )
-        _, component = connected_components(graph, directed=False)
-        # Components are numbered through samples and columns alike: close the gaps.
-        objects = np.full(n_samples, DISTRACTOR, dtype=np.int64)
-        member = self.can_query
-        _, objects[member] = np.unique(
-            component[:n_samples][member], return_inverse=True
-        )
-        return objects
 
-    def find_queries(self, among=None):
+    @abstractmethod
+    def kinds(self) -> np.ndarray:
+        """A number per sample, the same where the same samples are relevant."""
+
+    @abstractmethod
+    def take(self, rows) -> "Relevance":
+        """Relevance among some of the samples."""
+
+    @abstractmethod
+    def _judge_queries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Samples that have both relevant and irrelevant others, in linear time.
+
+        Two masks: of those that surely have both, and of those for which only a
+        comparison with all samples can tell.
+        """
+
+    def find_queries(self, among: np.ndarray | None = None) -> np.ndarray:
         """Mask of the samples that have both relevant and irrelevant ones to rank.
 
         Parameters
@@ -108,23 +166,44 @@ class Relevance:
         among : ndarray of shape (n_samples,), dtype bool, default=None
             Samples that may query; all if None.
         """
-        is_query = self.can_query
+        is_query, in_doubt = self._judge_queries()
         if among is not None:
-            is_query &= among
-        for _, rows, relevant in self.search(np.flatnonzero(is_query), graded=False):
-            is_query[rows] = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
+            is_query, in_doubt = is_query & among, in_doubt & among
+        if in_doubt.any():
+            # One of each kind is asked for all.
+            _, first, kind = np.unique(
+                self.kinds()[in_doubt], return_index=True, return_inverse=True
+            )
+            asked = np.flatnonzero(in_doubt)[first]
+            have_both = [_have_both(block) for _, _, block in self.batches(asked)]
+            is_query[in_doubt] = np.concatenate(have_both)[kind]
         return is_query
 
-    def search(self, queries, *, graded=True):
-        """Samples that query all of them, few enough at a time to compare with all.
+    def require_triplets(self) -> None:
+        """Refuse a `y` in which no query has a relevant and an irrelevant sample."""
+        if not (self._judge_queries()[0].any() or self.find_queries().any()):
+            raise ValueError(
+                f"y holds no triplet: none of the {len(self)} samples has both a "
+                "relevant and an irrelevant one among the others. It takes two samples "
+                "of one class and one outside it."
+            )
+
+    def batches(
+        self, queries: np.ndarray, *, graded: bool = False, n_bytes: int = 32
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Samples that query all of them, as many at a time as the memory allows.
 
         Parameters
         ----------
         queries : ndarray of int
             Samples that query.
 
-        graded : bool, default=True
+        graded : bool, default=False
             Whether relevance is by weight where there are weights.
+
+        n_bytes : int, default=32
+            What the caller and this method need per query and sample; scikit-learn's
+            `working_memory` bounds the total.
 
         Yields
         ------
@@ -132,41 +211,213 @@ class Relevance:
             Of the queries.
 
         rows : ndarray of int
-            The samples it stands for.
+            ``queries[batch]``.
 
         relevance : ndarray of shape (n_rows, n_samples)
             As by `block` or `graded_block`, and -1 for the query itself.
         """
-        n_samples = len(self)
+        n_samples, n_queries = len(self), max(len(queries), 1)
         find = self.graded_block if graded and self.labels is None else self.block
-        for batch in gen_batches(max(len(queries), 1), max(1, 2**24 // n_samples)):
+        n_rows = get_chunk_n_rows(max(n_bytes * n_samples, 1), max_n_rows=n_queries)
+        for batch in gen_batches(n_queries, n_rows):
             rows = queries[batch]
             relevance = find(rows, slice(0, n_samples))
             relevance[np.arange(len(rows)), rows] = -1
             yield batch, rows, relevance
 
+
+class LabelRelevance(Relevance):
+    """Samples with the same label are relevant to each other.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,), dtype int64
+        Classes from 0, `DISTRACTOR` for none.
+    """
+
+    def __init__(self, labels: np.ndarray):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    @property
+    def can_query(self):
+        return self.labels != DISTRACTOR
+
+    @cached_property
+    def memberships(self):
+        return _one_hot(self.labels)
+
+    def block(self, queries, items):
+        query_labels = self.labels[queries, None]
+        relevant = query_labels == self.labels[items]
+        relevant &= query_labels != DISTRACTOR
+        return relevant.view(np.int8)
+
+    def graded_block(self, queries, items):
+        return self.block(queries, items).astype(np.float64)
+
+    def objects(self):
+        return self.labels.copy()
+
+    def kinds(self):
+        return self.labels
+
     def take(self, rows):
-        """Relevance among some of the samples."""
-        return Relevance(
-            self.positive[rows],
-            None if self.junk is None else self.junk[rows],
-            None if self.labels is None else self.labels[rows],
+        return LabelRelevance(self.labels[rows])
+
+    def _judge_queries(self):
+        # Distractors are counted first, whatever they are compared with.
+        size = np.bincount(self.labels + 1)[self.labels + 1]
+        is_query = self.can_query & (size > 1) & (size < len(self))
+        return is_query, np.zeros(len(self), dtype=bool)
+
+
+class ColumnRelevance(Relevance):
+    """Samples are relevant to each other if they share a column.
+
+    Parameters
+    ----------
+    memberships : csr_array of shape (n_samples, n_columns)
+        Weight of each sample in each object, topic or text query.
+
+    junk : csr_array of shape (n_samples, n_columns) or None
+        1 where a sample is junk for the queries of a column.
+    """
+
+    def __init__(self, memberships: sparse.csr_array, junk: sparse.csr_array | None):
+        self._memberships = memberships
+        self.junk = junk
+
+    def __len__(self):
+        return self.memberships.shape[0]
+
+    @property
+    def memberships(self):
+        return self._memberships
+
+    @cached_property
+    def _is_member(self):
+        """The memberships without their weights, so that no product can underflow."""
+        return self.memberships.sign()
+
+    @property
+    def can_query(self):
+        return np.diff(self.memberships.indptr) > 0
+
+    def block(self, queries, items):
+        members = self._is_member[queries]
+        shared = (members @ self._is_member[items].T).toarray()
+        relevance = (shared > 0).view(np.int8)
+        if self.junk is not None:
+            junk = (members @ self.junk[items].T).toarray() > 0
+            relevance[junk & (relevance == 0)] = -1
+        return relevance
+
+    def graded_block(self, queries, items):
+        """Like `block`, with the sum over shared columns of the product of weights."""
+        relevance = self.block(queries, items).astype(np.float64)
+        shared = self.memberships[queries] @ self.memberships[items].T
+        np.copyto(relevance, shared.toarray(), where=relevance > 0)
+        return relevance
+
+    def objects(self):
+        n_columns = self.memberships.shape[1]
+        graph = sparse.block_array(
+            [
+                [None, self.memberships],
+                [sparse.csr_array((n_columns, len(self))), None],
+            ]
+        )
+        return _number_components(graph, self.can_query)
+
+    def kinds(self):
+        return _number_patterns(self.memberships)
+
+    def take(self, rows):
+        return ColumnRelevance(
+            self.memberships[rows], None if self.junk is None else self.junk[rows]
         )
 
-    def _in_common(self, queries, columns):
-        return self.positive[queries] @ columns.T
+    def _judge_queries(self):
+        n_samples, n_columns = self.memberships.shape
+        members = np.bincount(self.memberships.indices, minlength=n_columns)
+        largest = self._is_member.multiply(members).max(axis=1).toarray().ravel()
+        # Others that are relevant or junk, counted once per column they share.
+        others = members - 1
+        if self.junk is not None:
+            others = others + np.bincount(self.junk.indices, minlength=n_columns)
+        at_most = self._is_member @ others
+        has_relevant = largest > 1
+        sure = has_relevant & (at_most < n_samples - 1)
+        return sure, has_relevant & ~sure & (largest < n_samples)
 
 
-def check_relevance(y, *, n_samples=None):
+class PairRelevance(Relevance):
+    """Relevance by pairs.
+
+    Parameters
+    ----------
+    pairs : csr_array of shape (n_samples, n_samples)
+        Canonical, with an empty diagonal; see :class:`PairwiseRelevance`.
+    """
+
+    def __init__(self, pairs: sparse.csr_array):
+        self.pairs = pairs
+
+    def __len__(self):
+        return self.pairs.shape[0]
+
+    @cached_property
+    def can_query(self):
+        return _count_per_row(self.pairs, self.pairs.data > 0) > 0
+
+    @cached_property
+    def memberships(self):
+        return _one_hot(self.objects())
+
+    def block(self, queries, items):
+        return np.sign(self.graded_block(queries, items)).astype(np.int8)
+
+    def graded_block(self, queries, items):
+        relevance = self.pairs[queries][:, items].toarray()
+        relevance[relevance < 0] = -1
+        samples = np.arange(len(self))
+        query, item = samples[queries, None], samples[items]
+        relevance[(query == item) & self.can_query[query]] = 1
+        return relevance
+
+    def objects(self):
+        links = self.pairs.maximum(0)
+        linked = self.can_query.copy()
+        linked[self.pairs.indices[self.pairs.data > 0]] = True
+        return _number_components(links, linked)
+
+    def kinds(self):
+        # Samples that are relevant to each other may still be of one kind.
+        itself = sparse.diags_array(self.can_query.astype(np.float64))
+        return _number_patterns(canonical_csr(self.pairs.maximum(0) + itself))
+
+    def take(self, rows):
+        return PairRelevance(self.pairs[rows][:, rows])
+
+    def _judge_queries(self):
+        n_listed = np.diff(self.pairs.indptr)  # relevant or junk
+        is_query = self.can_query & (n_listed < len(self) - 1)
+        return is_query, np.zeros(len(self), dtype=bool)
+
+
+def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
     """Check `y` and say which samples are relevant to which.
 
     Parameters
     ----------
-    y : array-like of shape (n_samples,) or {array-like, sparse matrix} of shape \
-            (n_samples, n_columns)
+    y : array-like of shape (n_samples,), {array-like, sparse matrix} of shape \
+            (n_samples, n_columns), or PairwiseRelevance
         Labels of any kind, where the integer -1 marks a distractor; or a relevance
         matrix, positive where a sample is relevant (the value is its weight), zero
-        where not, negative where it is junk.
+        where not, negative where it is junk; or relevance by pairs.
 
     n_samples : int, default=None
         Number of samples `y` must have; any if None.
@@ -175,18 +426,26 @@ def check_relevance(y, *, n_samples=None):
     -------
     relevance : Relevance
     """
-    if not sparse.issparse(y):
+    if not (sparse.issparse(y) or isinstance(y, PairwiseRelevance)):
         y = _as_array(y)
     if n_samples is not None and y.shape[0] != n_samples:
         raise ValueError(
             f"y and X must have the same number of samples; got {y.shape[0]} and "
             f"{n_samples}."
         )
+    if isinstance(y, PairwiseRelevance):
+        return PairRelevance(y.matrix)
     return _read_labels(y) if y.ndim == 1 else _read_matrix(y)
 
 
 def stack_targets(first, second):
     """One `y` for the samples of two: labels with labels, matrices with matrices."""
+    if isinstance(first, PairwiseRelevance) or isinstance(second, PairwiseRelevance):
+        raise ValueError(
+            "PairwiseRelevance says nothing about the samples of another set. Put the "
+            "queries and the database into one X and one PairwiseRelevance, and choose "
+            "the queries by query_mask."
+        )
     if not (sparse.issparse(first) or sparse.issparse(second)):
         first, second = _as_array(first), _as_array(second)
     if first.ndim != second.ndim or first.shape[1:] != second.shape[1:]:
@@ -205,6 +464,17 @@ def stack_targets(first, second):
     return np.concatenate([first, second])
 
 
+def check_query_mask(query_mask: ArrayLike, n_samples: int) -> np.ndarray:
+    """Check that `query_mask` holds one boolean per sample."""
+    query_mask = np.asarray(query_mask)
+    if query_mask.shape != (n_samples,) or query_mask.dtype != bool:
+        raise ValueError(
+            f"query_mask must hold one boolean for each of the {n_samples} samples; "
+            f"got shape {query_mask.shape} and dtype {query_mask.dtype}."
+        )
+    return query_mask
+
+
 def _as_array(y):
     if y is None:
         raise ValueError(
@@ -215,8 +485,8 @@ def _as_array(y):
         y = np.asarray(y)
     except ValueError:
         raise ValueError(
-            "y is ragged: its rows differ in length. For several labels a sample pass "
-            "a relevance matrix, such as MultiLabelBinarizer().fit_transform(y)."
+            "y is ragged: its rows differ in length. For several labels per sample "
+            "pass a relevance matrix, such as MultiLabelBinarizer().fit_transform(y)."
         ) from None
     if y.ndim not in (1, 2):
         raise ValueError(
@@ -225,34 +495,24 @@ def _as_array(y):
         )
     if y.dtype.kind == "O" and any(isinstance(v, list | tuple | set) for v in y.flat):
         raise ValueError(
-            "y holds lists. For several labels a sample pass a relevance matrix, such "
-            "as MultiLabelBinarizer().fit_transform(y)."
+            "y holds lists. For several labels per sample pass a relevance matrix, "
+            "such as MultiLabelBinarizer().fit_transform(y)."
         )
     return y
 
 
+# -- labels --
+
+
 def _read_labels(y):
+    if y.dtype.kind == "O":
+        y = _read_objects(y)
     kind = y.dtype.kind
     if kind == "f":
-        if not np.isfinite(y).all():
-            raise ValueError("Input y contains NaN or infinity.")
-        if (y != np.rint(y)).any():
-            raise ValueError(
-                "Unknown label type: y holds real numbers. Labels are integers or "
-                "strings; for graded relevance pass a matrix of shape (n_samples, "
-                "n_columns)."
-            )
-        y = y.astype(np.int64)
+        y = _as_integers(y)
     elif kind == "c":
         raise ValueError("Complex data not supported: y must hold labels.")
-    elif kind == "O":
-        missing = np.array([label is None or label != label for label in y], dtype=bool)
-        if missing.any():
-            raise ValueError(
-                "Input y contains NaN or None. Use the integer label -1 for samples "
-                "that belong to no class."
-            )
-    elif kind not in "biuSU":
+    elif kind not in "ObiuSU":
         raise ValueError(f"Unknown label type: y has dtype {y.dtype}.")
     try:
         classes, codes = np.unique(y, return_inverse=True)
@@ -263,7 +523,7 @@ def _read_labels(y):
 
     labels = codes.astype(np.int64)
     if classes.dtype.kind == "i" or (
-        classes.dtype.kind == "O" and all(isinstance(c, int) for c in classes)
+        classes.dtype.kind == "O" and all(isinstance(c, Integral) for c in classes)
     ):
         if len(classes) == 2 and classes[0] == DISTRACTOR and classes[1] == 1:
             raise ValueError(
@@ -271,24 +531,55 @@ def _read_labels(y):
                 "distractor, relevant to nothing. Use 0 and 1 for two classes, or any "
                 "label but 1 for one class among distractors."
             )
-        if len(classes) and classes[0] == DISTRACTOR:
-            labels -= 1
-        elif DISTRACTOR in classes:
-            distractor = int(np.flatnonzero(classes == DISTRACTOR)[0])
-            labels[codes == distractor] = DISTRACTOR
-            labels[codes > distractor] -= 1
+        distractor = np.flatnonzero(classes == DISTRACTOR)
+        if len(distractor):
+            labels[codes == distractor[0]] = DISTRACTOR
+            labels[codes > distractor[0]] -= 1
+    return LabelRelevance(labels)
 
-    member = labels != DISTRACTOR
-    n_columns = labels.max(initial=DISTRACTOR) + 1
-    positive = sparse.csr_array(
-        (
-            np.ones(np.count_nonzero(member)),
-            labels[member],
-            np.concatenate([[0], np.cumsum(member)]),
-        ),
-        shape=(len(y), n_columns),
-    )
-    return Relevance(positive, labels=labels)
+
+def _read_objects(y):
+    """Labels as Python objects; those that are numbers with a fraction as floats."""
+    if any(_is_missing(label) for label in y):
+        raise ValueError(
+            "Input y contains NaN or None. Use the integer label -1 for samples that "
+            "belong to no class."
+        )
+    if all(isinstance(v, Real) for v in y) and any(isinstance(v, float) for v in y):
+        return _as_floats(y)
+    return y
+
+
+def _as_floats(y):
+    floats = y.astype(np.float64)
+    if (floats != y).any():
+        raise ValueError("y mixes floats with integers too large for them.")
+    return floats
+
+
+def _is_missing(label):
+    # The NA of pandas is neither equal to itself nor unequal.
+    return label is None or type(label).__name__ == "NAType" or label != label
+
+
+def _as_integers(y):
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    if (y != np.rint(y)).any():
+        raise ValueError(
+            "Unknown label type: y holds real numbers. Labels are integers or strings; "
+            "for graded relevance pass a matrix of shape (n_samples, n_columns)."
+        )
+    n_bits = np.finfo(y.dtype).nmant + 1
+    if (np.abs(y) >= 2.0**n_bits).any():
+        raise ValueError(
+            f"y holds labels of 2**{n_bits} or more as {y.dtype}, which cannot tell "
+            "neighbouring integers apart. Pass them as integers or strings."
+        )
+    return y.astype(np.int64)
+
+
+# -- matrices --
 
 
 def _read_matrix(y):
@@ -301,10 +592,78 @@ def _read_matrix(y):
     y = check_array(
         y, accept_sparse="csr", dtype=np.float64, input_name="y", ensure_min_features=1
     )
-    y = sparse.csr_array(y, copy=True)
-    y.sum_duplicates()
-    junk = (y < 0).tocsr().astype(np.float64)
-    positive = y.maximum(0).tocsr()
-    positive.eliminate_zeros()
-    positive.sort_indices()
-    return Relevance(positive, junk if junk.nnz else None)
+    y = canonical_csr(y)
+    if y.shape[0] == y.shape[1]:
+        _question_square(y)
+    memberships = canonical_csr(y.maximum(0))
+    if memberships.nnz:
+        low, high = memberships.data.min(), memberships.data.max()
+        if low < SMALLEST_WEIGHT or high > LARGEST_WEIGHT:
+            raise ValueError(
+                f"The weights in y reach from {low:.3g} to {high:.3g}, and their "
+                f"products would not be told from 0 or infinity: scale y to weights "
+                f"from {SMALLEST_WEIGHT:.0e} to {LARGEST_WEIGHT:.0e}."
+            )
+    junk = canonical_csr((y < 0).astype(np.float64))
+    return ColumnRelevance(memberships, junk if junk.nnz else None)
+
+
+def _question_square(y):
+    """Refuse a matrix that looks like pairs of samples; warn if it only might."""
+    looks_pairwise = (y != y.T).nnz == 0 or (y.diagonal() > 0).all()
+    n_samples = y.shape[0]
+    if looks_pairwise:
+        raise ValueError(
+            f"y is square ({n_samples} x {n_samples}), which is ambiguous: pass "
+            "sklearn_simlearn.metrics.PairwiseRelevance(y) if it relates samples to "
+            "samples, or append an empty column if its columns are objects."
+        )
+    warn_user(
+        f"y is square ({n_samples} x {n_samples}) and its columns are read as objects; "
+        "use sklearn_simlearn.metrics.PairwiseRelevance(y) if it relates samples to "
+        "samples."
+    )
+
+
+# -- helpers --
+
+
+def _have_both(relevance):
+    return (relevance > 0).any(axis=1) & (relevance == 0).any(axis=1)
+
+
+def _one_hot(labels):
+    """Memberships of weight 1 in at most one class each."""
+    member = labels != DISTRACTOR
+    return sparse.csr_array(
+        (
+            np.ones(np.count_nonzero(member)),
+            labels[member],
+            np.concatenate([[0], np.cumsum(member)]),
+        ),
+        shape=(len(labels), labels.max(initial=DISTRACTOR) + 1),
+    )
+
+
+def _number_components(graph, linked):
+    """Components of the first nodes of a graph, numbered without gaps."""
+    _, component = connected_components(graph, directed=False)
+    objects = np.full(len(linked), DISTRACTOR, dtype=np.int64)
+    _, objects[linked] = np.unique(
+        component[: len(linked)][linked], return_inverse=True
+    )
+    return objects
+
+
+def _number_patterns(matrix):
+    """The same number for rows with entries in the same columns."""
+    known = {}
+    columns = np.split(matrix.indices, matrix.indptr[1:-1])
+    numbers = [known.setdefault(c.tobytes(), len(known)) for c in columns]
+    return np.array(numbers, dtype=np.int64)
+
+
+def _count_per_row(matrix, counted):
+    """Number of stored entries per row for which a mask holds."""
+    before = np.concatenate([[0], np.cumsum(counted)])
+    return np.diff(before[matrix.indptr])

@@ -27,8 +27,8 @@
  *
  * A search without branches, one step for all scores before the next, so that the inner
  * loops vectorise: first against fifteen keys at once, which need no gathering, then by
- * halves. `n_keys` is 2^k - 1, at least 15: the caller pads with -infinity, which is
- * greater than nothing.
+ * halves. `n_keys` is 2^k - 1, at least 15: the caller pads with NaN, which is greater
+ * than nothing.
  */
 #define SIMLEARN_COUNT_GREATER(name, real)                                          \
     SIMLEARN_CLONES                                                                 \

@@ -340,6 +340,62 @@ def test_threads_and_blocks_change_nothing(measure, untied):
         assert_array_equal(measure(relevance, similarity), expected)
 
 
+# Few values, so that infinities tie with each other, and with what pads them.
+extreme_lists = st.integers(2, 5).flatmap(
+    lambda n: st.tuples(
+        arrays(np.int8, n, elements=st.integers(-1, 1)).filter(lambda r: (r > 0).any()),
+        arrays(np.float64, n, elements=st.sampled_from([-np.inf, -1.0, 2.0, np.inf])),
+    )
+)
+
+
+@given(extreme_lists)
+@settings(max_examples=60, deadline=None)
+def test_infinite_scores_against_all_orders(pair):
+    relevance, similarity = pair
+    kept = relevance >= 0
+    # The same order among finite numbers.
+    finite = np.clip(similarity, -9, 9)[kept]
+    orders = list(all_orders(finite))
+    every = [measures_of_order(relevance[kept][o], k=3) for o in orders]
+    stable = np.argsort(-finite, kind="stable")
+    for dtype in (np.float32, np.float64):
+        scores = similarity.astype(dtype)
+        for ties, expected in {
+            "average": np.mean(every, axis=0),
+            "optimistic": np.max(every, axis=0),
+            "pessimistic": np.min(every, axis=0),
+            "index": measures_of_order(relevance[kept][stable], k=3),
+        }.items():
+            assert_allclose(
+                our_measures(relevance, scores, k=3, ties=ties), expected, err_msg=ties
+            )
+        assert_allclose(
+            metrics.average_precision([relevance], [scores], ties="threshold"),
+            [average_precision_score(relevance[kept] > 0, finite)],
+        )
+
+
+def test_optimistic_ties_with_an_infinite_score_by_hand(dtype):
+    # Relevant on ranks 3 and 4: (1 / 3 + 2 / 4) / 2.
+    similarity = np.array([[1, 2, 2, -np.inf, 1]], dtype=dtype)
+    ours = metrics.average_precision([[1, 0, 0, 0, 1]], similarity, ties="optimistic")
+    assert_allclose(ours, [5 / 12])
+
+
+@pytest.mark.parametrize("ties", RANKED)
+def test_long_lists_of_infinite_scores(ties, rng, dtype):
+    # More items than one chunk of the search, and more relevant ones than its padding.
+    similarity = rng.choice([-np.inf, 0, 1, np.inf], size=(4, 1500)).astype(dtype)
+    relevance = rng.random((4, 1500)) < [[0.002], [0.01], [0.05], [0.5]]
+    relevance[:, 7] = True
+    for measure in MEASURES:
+        assert_allclose(
+            measure(relevance, similarity, ties=ties),
+            measure(relevance, np.clip(similarity, -9, 9), ties=ties),
+        )
+
+
 def test_infinite_scores_are_ranked_last_and_first():
     similarity = [[-np.inf, 0.0, np.inf, -np.inf]]
     assert_allclose(metrics.average_precision([[0, 1, 0, 0]], similarity), [0.5])
@@ -376,6 +432,51 @@ def test_mean_average_precision_is_the_mean(untied):
     assert metrics.mean_average_precision(*untied) == pytest.approx(
         metrics.average_precision(*untied).mean()
     )
+
+
+@each_measure
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int8, bool, np.float32])
+def test_junk_is_taken_off_whatever_the_type_of_relevance(measure, kind):
+    relevance = np.array([[1, 0, 0], [1, 1, 0]], dtype=kind)
+    similarity = np.array([[1.0, 2, 3], [3, 1, 2]])
+    expected = measure([[1, 0, -1], [1, 1, -1]], similarity)
+    for container in (np.asarray, sparse.csr_array):
+        given = container(relevance)
+        assert_array_equal(measure(given, similarity, junk=[0, 0, 1]), expected)
+        assert_array_equal(
+            measure(given, similarity, junk=[[0, 0, 1], [0, 0, 1]]), expected
+        )
+
+
+def test_large_and_tiny_gains_are_those_of_ratios():
+    # 2 ** r overflows, but only ratios matter: those of r = 1 and 2 up to a factor.
+    similarity = [[3.0, 2, 1], [1, 2, 3]]
+    large = [[1100, 1101, 0], [5000, 5001, 0]]
+    discount = 1 / np.log2([2, 3, 4])
+    best = 1 + 0.5 * discount[1]
+    expected = [(0.5 + discount[1]) / best, (discount[1] + 0.5 * discount[2]) / best]
+    assert_allclose(metrics.ndcg_at_k(large, similarity, gain="exponential"), expected)
+    # Where r is tiny, 2 ** r - 1 is r log 2.
+    linear = metrics.ndcg_at_k([[1, 2, 0], [1, 2, 0]], similarity)
+    tiny = np.array([[1, 2, 0], [1, 2, 0]]) * 1e-300
+    for gain in ("linear", "exponential"):
+        assert_allclose(metrics.ndcg_at_k(tiny, similarity, gain=gain), linear)
+    huge = np.array([[1, 2, 0], [1, 2, 0]]) * 5e307
+    assert_allclose(metrics.ndcg_at_k(huge, similarity), linear)
+    moderate = metrics.ndcg_at_k([[1, 2, 0]], [[3.0, 2, 1]], gain="exponential")
+    assert_allclose(moderate, [(1 + 3 * discount[1]) / (3 + discount[1])])
+
+
+def test_a_weight_counts_and_all_zero_weights_are_refused(untied):
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        metrics.mean_average_precision(*untied, sample_weight=np.zeros(40))
+    with pytest.raises(ValueError, match="Negative values"):
+        metrics.mean_average_precision(*untied, sample_weight=np.full(40, -1))
+    weight = np.arange(2.0)
+    with pytest.raises(ValueError, match="has a sample_weight of 0"):
+        metrics.mean_average_precision(
+            [[1, 0], [0, 0]], [[1, 2], [1, 2]], sample_weight=weight
+        )
 
 
 # -- kernel --

@@ -6,12 +6,13 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn.metrics import PairwiseRelevance, map_scorer
 from sklearn_simlearn.model_selection import (
     KeepTrainingData,
     ObjectKFold,
     ObjectShuffleSplit,
     QuerySplit,
+    make_query_sets,
 )
 from sklearn_simlearn.similarities import CosineSimilarity, NegativeEvidenceSimilarity
 
@@ -43,8 +44,10 @@ def test_columns_in_common_hold_samples_together(splitter, container):
     for i in range(10):
         y[[3 * i, 3 * i + 1], 2 * i] = 1
         y[[3 * i + 1, 3 * i + 2], 2 * i + 1] = 0.5
-    for train, test in splitter.split(np.zeros((30, 1)), container(y)):
-        assert set(train // 3).isdisjoint(test // 3)
+    pairs = PairwiseRelevance(container(y @ y.T))
+    for target in (container(y), pairs):
+        for train, test in splitter.split(np.zeros((30, 1)), target):
+            assert set(train // 3).isdisjoint(test // 3)
 
 
 def test_folds_of_one_seed_are_the_same(counts):
@@ -100,6 +103,61 @@ def test_bad_query_split(counts):
         next(QuerySplit(np.arange(66)).split(X, y))
     with pytest.raises(ValueError, match=r"test_size must be in \[0, 1\)"):
         next(QuerySplit(y == 0, test_size=2).split(X, y))
+
+
+def test_query_split_with_pairs(counts):
+    X, y = counts
+    pairs = PairwiseRelevance((y[:, None] == y) & (y != -1))
+    split = QuerySplit(np.arange(66) % 5 == 0, random_state=0)
+    for (train, test), (same_train, same_test) in zip(
+        split.split(X, y), split.split(X, pairs), strict=True
+    ):
+        assert_array_equal(train, same_train)
+        assert_array_equal(test, same_test)
+
+
+@pytest.mark.parametrize("kind", ["labels", "columns", "pairs"])
+def test_query_sets_are_of_one_class_and_leave_something_to_find(kind):
+    y = np.array([0] * 7 + [1] * 3 + [2] + [-1] * 2 + [3] * 2)
+    relevant = (y[:, None] == y) & (y != -1)
+    target = {
+        "labels": y,
+        "columns": (y[:, None] == np.arange(4)).astype(float),
+        "pairs": PairwiseRelevance(relevant),
+    }[kind]
+    groups = make_query_sets(target, 3, random_state=0)
+    assert_array_equal(groups, make_query_sets(target, 3, random_state=0))
+    assert (groups[y == -1] == -1).all()
+    sizes = {0: [3, 3], 1: [2], 2: [1], 3: [1, 1]}
+    if kind == "pairs":
+        sizes[2] = []  # nothing is relevant to a sample alone
+    for label, expected in sizes.items():
+        drawn = groups[y == label]
+        assert_array_equal(
+            np.unique(drawn[drawn >= 0], return_counts=True)[1], expected
+        )
+    numbers = np.unique(groups[groups >= 0])
+    assert_array_equal(numbers, np.arange(len(numbers)))
+    mask = np.arange(len(y)) < 4
+    masked = make_query_sets(target, 3, query_mask=mask, random_state=0)
+    assert np.count_nonzero(masked[:4] >= 0) == 3
+    assert (masked[4:] == -1).all()
+
+
+def test_query_sets_share_all_columns():
+    # Samples 0 and 1 have the same columns; 2 has one of them only.
+    y = np.array([[1.0, 1, 0], [2, 1, 0], [1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]])
+    groups = make_query_sets(y, 2, random_state=0)
+    for number in np.unique(groups[groups >= 0]):
+        assert len(np.unique(np.sign(y[groups == number]), axis=0)) == 1
+
+
+def test_no_query_sets():
+    assert_array_equal(make_query_sets([-1, -1]), [-1, -1])
+    with pytest.raises(ValueError, match="'size' parameter"):
+        make_query_sets([0, 0], 0)
+    with pytest.raises(ValueError, match="one boolean for each of the 2 samples"):
+        make_query_sets([0, 0], query_mask=[True])
 
 
 def test_objects_need_targets(counts):

@@ -1,18 +1,22 @@
 """The scorer: what it looks through, what it refuses, and the report."""
 
+import inspect
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.model_selection import (
     GridSearchCV,
@@ -22,11 +26,21 @@ from sklearn.model_selection import (
     cross_validate,
 )
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from sklearn_simlearn import metrics
-from sklearn_simlearn.metrics import RetrievalScorer, map_scorer, retrieval_report
-from sklearn_simlearn.model_selection import KeepTrainingData
+from sklearn_simlearn.metrics import (
+    PairwiseRelevance,
+    RetrievalScorer,
+    map_scorer,
+    retrieval_report,
+)
+from sklearn_simlearn.metrics._ranking import CUT, MEASURES, measure
+from sklearn_simlearn.model_selection import (
+    KeepTrainingData,
+    ObjectKFold,
+    make_query_sets,
+)
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
@@ -40,6 +54,17 @@ def naive_map(S, y, queries=None):
             ranks = np.flatnonzero(relevant) + 1
             values.append(np.mean(np.arange(1, len(ranks) + 1) / ranks))
     return np.mean(values)
+
+
+class Coarse(BaseEstimator):
+    """A similarity with many ties, and without encodings."""
+
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def similarity(self, X, Y=None):
+        return np.sign(cosine_similarity(X, Y).round(2) - 0.8)
 
 
 @pytest.fixture(scope="module")
@@ -210,21 +235,16 @@ def test_protocol_train_with_a_relevance_matrix(digits):
 def test_options_reach_the_measure(digits):
     X, y = digits
     X = np.rint(X / 4)  # coarse, so that there are ties
-    learner = CosineSimilarity(use_idf=False).fit(X)
     S = np.sign(cosine_similarity(X).round(2) - 0.8)
     relevance = (y[:, None] == y).astype(np.int8)
     np.fill_diagonal(relevance, -1)
-
-    class Coarse(CosineSimilarity):
-        def similarity(self, X, Y=None):
-            return np.sign(super().similarity(X, Y).round(2) - 0.8)
-
-    learner = Coarse(use_idf=False).fit(X)
+    learner = Coarse().fit(X)
     for options in [
         {},
         {"ties": "threshold"},
         {"ties": "optimistic", "interpolation": "trapezoid"},
         {"k": 5},
+        {"k": 5, "denominator": "relevant"},
     ]:
         assert_allclose(
             RetrievalScorer("map", **options)(learner, X, y),
@@ -234,6 +254,65 @@ def test_options_reach_the_measure(digits):
         RetrievalScorer("recall", k=7, ties="index")(learner, X, y),
         metrics.recall_at_k(relevance, S, 7, ties="index", average=True),
     )
+    assert RetrievalScorer("recall")(learner, X, y) == metrics.recall_at_10_scorer(
+        learner, X, y
+    )
+
+
+@pytest.fixture
+def hit_rate():
+    """A ninth measure."""
+
+    @measure("hit_rate", k=[CUT])
+    def hit_rate_at_k(ranks, k=10):
+        """Whether a relevant item is among the first `k`.
+
+        Parameters
+        ----------
+        k : int, default=10
+            Number of ranks.
+        """
+        best = np.full(len(ranks.n_relevant), np.inf)
+        np.minimum.at(best, ranks.query, ranks.n_above)
+        return (best < k).astype(float)
+
+    yield hit_rate_at_k
+    del MEASURES["hit_rate"]
+
+
+def test_a_ninth_measure_is_one_function(digits, hit_rate):
+    X, y = digits
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    relevance = (y[:, None] == y).astype(np.int8)
+    np.fill_diagonal(relevance, -1)
+    expected = hit_rate(relevance, cosine_similarity(X), 2)
+    assert 0 < expected.mean() < 1
+    assert_allclose(RetrievalScorer("hit_rate", k=2)(learner, X, y), expected.mean())
+    assert_array_equal(retrieval_report(learner, X, y, k=2).hit_rate_at_2, expected)
+    assert list(inspect.signature(hit_rate).parameters) == [
+        "relevance",
+        "similarity",
+        "k",
+        "ties",
+        "empty",
+        "junk",
+        "average",
+        "sample_weight",
+        "n_jobs",
+    ]
+    for part in ("Whether a relevant", "k : int", "junk : ", "ties : ", "Returns\n---"):
+        assert hit_rate.__doc__.count(part) == 1
+    with pytest.raises(ValueError, match=r"'k' parameter of .*hit_rate_at_k"):
+        hit_rate([[1, 0]], [[1, 2]], 0)
+    assert np.isnan(hit_rate([[0, 0]], [[1, 2]])).all()
+
+
+@pytest.mark.parametrize("name", ["average_precision", "ndcg_at_k", "top4_score"])
+def test_measures_show_what_they_take(name):
+    function = getattr(metrics, name)
+    names = re.findall(r"^(\w+) : ", function.__doc__, flags=re.M)
+    assert names == [*inspect.signature(function).parameters, "value"]
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_graded_relevance_reaches_ndcg(digits, rng):
@@ -340,23 +419,304 @@ def test_report_against_a_database(digits):
     assert_allclose(report.average_precision, expected)
 
 
-def test_memory_is_bounded_by_blocks(digits):
-    # With 1 MB of working memory no call sees all queries at once.
+@pytest.mark.parametrize("y_kind", ["labels", "columns", "pairs"])
+def test_memory_is_bounded_by_blocks(digits, y_kind):
+    # With 0.1 MB of working memory no call sees all queries at once.
     X, y = digits
+    relevant = y[:, None] == y
+    y = {
+        "labels": y,
+        "columns": (y[:, None] == np.arange(10)).astype(float),
+        "pairs": PairwiseRelevance(relevant),
+    }[y_kind]
     seen = []
 
-    class Spy(CosineSimilarity):
+    class Spy(Coarse):
         def similarity(self, X, Y=None):
             seen.append(X.shape[0])
             return super().similarity(X, Y)
 
     learner = Spy().fit(X)
-    whole = map_scorer(learner, X, y)
+    whole = retrieval_report(learner, X, y)
     with sklearn.config_context(working_memory=0.1):
-        assert map_scorer(learner, X, y) == pytest.approx(whole)
+        in_blocks = retrieval_report(learner, X, y)
+    for name, value in whole.items():
+        assert_allclose(in_blocks[name], value, err_msg=name)
     assert seen[0] == 200
+    assert len(seen) > 5
     assert max(seen[1:]) <= 0.1 * 2**20 / (32 * 200)
     assert sum(seen[1:]) == 200
+
+
+def test_items_are_encoded_once_and_each_query_once(digits):
+    X, y = digits
+    encoded = {"queries": [], "items": []}
+
+    class Spy(CosineSimilarity):
+        def transform(self, X):
+            encoded["queries"].append(X.shape[0])
+            return super().transform(X)
+
+        def transform_database(self, X):
+            encoded["items"].append(X.shape[0])
+            return super().transform_database(X)
+
+        def similarity(self, X, Y=None):
+            raise AssertionError("encodes the items again")
+
+    learner = make_pipeline(StandardScaler(), Spy(use_idf=False)).fit(X, y)
+    expected = naive_map(cosine_similarity(StandardScaler().fit_transform(X)), y)
+    for container in (np.asarray, sparse.csr_array):
+        given = container(X)
+        scaler = StandardScaler(with_mean=False)
+        plain = make_pipeline(StandardScaler(with_mean=False)).fit(given)
+        model = make_pipeline(scaler, Spy(use_idf=False)).fit(given, y)
+        encoded["queries"].clear(), encoded["items"].clear()
+        with sklearn.config_context(working_memory=0.1):
+            score = map_scorer(model, given, y)
+        assert_allclose(score, map_scorer(plain, given, y))
+        assert len(encoded["queries"]) > 5
+        assert sum(encoded["queries"]) == 200
+        assert encoded["items"] == [200]
+    assert_allclose(map_scorer(learner, X, y), expected)
+
+
+def storage_states(X):
+    """The same samples, stored in every way there is."""
+    yield "list", X.tolist()
+    yield "fortran", np.asfortranarray(X)
+    yield "strided", np.repeat(np.repeat(X, 2, axis=0), 2, axis=1)[::2, ::2]
+    yield "reversed", X[::-1, ::-1].copy()[::-1, ::-1]
+    locked = X.copy()
+    locked.flags.writeable = False
+    yield "read-only", locked
+    yield "frame", pd.DataFrame(X)
+    for kind in ("csr", "csc", "coo", "bsr", "dia", "lil", "dok"):
+        yield kind, sparse.csr_array(X).asformat(kind)
+        yield f"{kind} matrix", sparse.csr_matrix(X).asformat(kind)
+    csr = sparse.csr_array(X)
+    halves = sparse.csr_array(_duplicate(csr), shape=X.shape)
+    yield "duplicates", halves
+    locked = halves.copy()
+    for part in (locked.data, locked.indices, locked.indptr):
+        part.flags.writeable = False
+    yield "read-only, unsorted, duplicates", locked
+    wide = halves.copy()
+    wide.indices, wide.indptr = wide.indices.astype("i8"), wide.indptr.astype("i8")
+    yield "long indices", wide
+
+
+def _duplicate(csr):
+    """Each entry as two halves, those of a row in reverse order, and a stored zero."""
+    data, indices, indptr = [], [], [0]
+    for row in range(csr.shape[0]):
+        part = slice(csr.indptr[row], csr.indptr[row + 1])
+        data += [*csr.data[part][::-1] / 2, 0.0, *csr.data[part][::-1] / 2]
+        indices += [*csr.indices[part][::-1], 0, *csr.indices[part][::-1]]
+        indptr.append(len(data))
+    return np.array(data), np.array(indices, "i4"), np.array(indptr, "i4")
+
+
+@pytest.mark.parametrize(
+    "model", ["cosine of a transformer", "similarity only", "learner"]
+)
+def test_samples_in_any_state_of_storage(model, digits):
+    X, y = digits
+    X, y = X[:40, 10:50], y[:40]
+    if model == "similarity only":
+        learner = Coarse().fit(X)
+        expected = map_scorer(learner, X, y)
+    else:
+        learner = FunctionTransformer(accept_sparse=True).fit(X)
+        if model == "learner":
+            learner = CosineSimilarity(use_idf=False).fit(X)
+        expected = naive_map(cosine_similarity(X), y)
+    for name, given in storage_states(X):
+        if name == "list" and model == "cosine of a transformer":
+            continue  # a list is not checked by the transformer
+        before = [np.array(part) for part in _parts(given)]
+        assert_allclose(map_scorer(learner, given, y), expected, err_msg=name)
+        for part, old in zip(_parts(given), before, strict=True):
+            assert_array_equal(part, old, err_msg=name)
+
+
+def _parts(X):
+    names = ("data", "indices", "indptr")
+    return [getattr(X, n) for n in names if isinstance(getattr(X, n, None), np.ndarray)]
+
+
+# -- relevance by pairs --
+
+
+def test_pairwise_truth_need_not_be_transitive():
+    # A ~ B and B ~ C, not A ~ C, which is ranked before B for A.
+    X = np.array([[1.0, 0], [0.6, 0.8], [0.8, 0.6], [-1, 0.1]])
+    y = np.zeros((4, 4))
+    y[0, 1] = y[1, 0] = y[1, 2] = y[2, 1] = 1
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    S = cosine_similarity(X)
+    relevance = y.copy()
+    np.fill_diagonal(relevance, -1)
+    expected = metrics.average_precision(relevance, S)[:3]
+    assert expected[0] == 0.5
+    pairs = PairwiseRelevance(y)
+    report = retrieval_report(learner, X, pairs)
+    assert_array_equal(report.query, [0, 1, 2])
+    assert_allclose(report.average_precision, expected)
+    assert_allclose(map_scorer(learner, X, pairs), expected.mean())
+    assert_allclose(learner.score(X, pairs), expected.mean())
+    with pytest.raises(ValueError, match=r"ambiguous.*PairwiseRelevance\(y\)"):
+        map_scorer(learner, X, y)
+
+
+def test_pairs_in_cross_validation(digits):
+    X, y = digits
+    pairs = PairwiseRelevance(sparse.csr_array(y[:, None] == y))
+    learner = CosineSimilarity(use_idf=False)
+    cv = KFold(3, shuffle=True, random_state=0)
+    for splitter in (cv, ObjectKFold(3)):
+        assert_allclose(
+            cross_val_score(learner, X, pairs, scoring=map_scorer, cv=splitter),
+            cross_val_score(learner, X, y, scoring=map_scorer, cv=splitter),
+        )
+    search = GridSearchCV(learner, {"use_idf": [False]}, scoring=map_scorer, cv=cv)
+    assert 0 < search.fit(X, pairs).best_score_ < 1
+    with pytest.raises(ValueError, match="says nothing about the samples of another"):
+        RetrievalScorer(protocol="train")(
+            KeepTrainingData(learner).fit(X, pairs), X, pairs
+        )
+
+
+def test_weights_of_pairs_are_gains(digits, rng):
+    X, _ = digits
+    gain = rng.random((200, 200)) * (rng.random((200, 200)) < 0.1)
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    np.fill_diagonal(gain, 0)
+    expected = np.where(np.eye(200), -1, gain)
+    assert_allclose(
+        metrics.ndcg_scorer(learner, X, PairwiseRelevance(gain)),
+        metrics.ndcg_at_k(expected, cosine_similarity(X), average=True),
+    )
+
+
+# -- sets --
+
+
+class SumOfQueries(BaseEstimator):
+    """The smallest similarity of sets: the sum of the rows."""
+
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def similarity(self, X, Y=None, groups=None):
+        Y = X if Y is None else Y
+        if groups is None:
+            return X @ Y.T
+        return np.stack([X[groups == g].sum(axis=0) for g in np.unique(groups)]) @ Y.T
+
+
+def naive_set_map(X, y, groups, weight=None):
+    values, weights = [], []
+    for name in sorted(set(groups) - {-1}):
+        members = np.flatnonzero((groups == name) & (y != -1))
+        if len(members) == 0:
+            continue
+        others = np.setdiff1d(np.arange(len(X)), members)
+        score = X[members].sum(axis=0) @ X[others].T
+        relevant = y[others] == y[members[0]]
+        values.append(average_precision_score(relevant, score))
+        weights.append(1 if weight is None else weight[members].mean())
+    return np.average(values, weights=weights)
+
+
+@pytest.mark.parametrize("working_memory", [1024, 0.1])
+def test_groups_query_together(digits, rng, working_memory):
+    X, y = digits
+    X = X + rng.random(X.shape)  # no ties
+    y = np.where(y == 9, -1, y)
+    groups = make_query_sets(y, 3, random_state=0)
+    groups[y == -1] = groups.max() + 1  # they are in no set, whatever their group
+    model, weight = SumOfQueries().fit(X), rng.random(200)
+    with sklearn.config_context(working_memory=working_memory):
+        score = map_scorer(model, X, y, groups=groups)
+        weighted = map_scorer(model, X, y, groups=groups, sample_weight=weight)
+        report = retrieval_report(model, X, y, groups=groups)
+    assert_allclose(score, naive_set_map(X, y, groups))
+    assert_allclose(weighted, naive_set_map(X, y, groups, weight))
+    assert_allclose(report.average_precision.mean(), score)
+    expected = np.unique(groups[(y != -1) & (groups != -1)])
+    assert_array_equal(report.query, expected)
+    names = np.array([None if g == -1 else f"set {g:03}" for g in groups], dtype=object)
+    assert_allclose(map_scorer(model, X, y, groups=names), score)
+    mask = np.arange(200) % 3 > 0
+    assert_allclose(
+        map_scorer(model, X, y, groups=groups, query_mask=mask),
+        naive_set_map(X, y, np.where(mask, groups, -1)),
+    )
+
+
+def test_a_set_is_relevant_to_what_all_its_members_are():
+    X = np.eye(6)
+    matrix = np.array(
+        [[1, 1, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [-1, 0, 0], [0, 0, 1]]
+    )
+    pairs = np.sign(np.maximum(matrix, 0) @ np.maximum(matrix, 0).T)
+    pairs[[0, 1, 2], 4] = -1
+    groups = np.array([5, 5, -1, -1, -1, -1])
+    model = SumOfQueries().fit(X)
+    for y in (matrix, PairwiseRelevance(pairs)):
+        report = retrieval_report(model, X, y, groups=groups)
+        # Sample 2 only: 3 is not relevant to sample 1, 4 is junk, 3 and 5 are left.
+        assert_array_equal(report.n_relevant, [1])
+        assert_allclose(report.average_precision, [(1 + 1 / 2 + 1 / 3) / 3])
+        with pytest.raises(ValueError, match="not relevant to each other"):
+            map_scorer(model, X, y, groups=np.array([0, 0, 1, 0, -1, -1]))
+
+
+def test_groups_against_a_database(digits):
+    X, y = digits
+    groups = make_query_sets(y[100:], 3, random_state=0)
+    model = KeepTrainingData(SumOfQueries()).fit(X[:100], y[:100])
+    names = np.unique(groups)
+    S = np.stack([X[100:][groups == g].sum(axis=0) for g in names[1:]]) @ X[:100].T
+    first = np.array([np.flatnonzero(groups == g)[0] for g in names[1:]])
+    expected = metrics.mean_average_precision(y[100:][first, None] == y[:100], S)
+    scorer = RetrievalScorer(protocol="train")
+    assert_allclose(scorer(model, X[100:], y[100:], groups=groups), expected)
+    assert_allclose(model.score(X[100:], y[100:], groups=groups), expected)
+
+
+def test_groups_are_routed_and_sliced_with_the_folds(digits):
+    X, y = digits
+    groups = make_query_sets(y, 2, random_state=0)
+    cv = StratifiedKFold(2)
+    expected = [naive_set_map(X[t], y[t], groups[t]) for _, t in cv.split(X, y)]
+    with sklearn.config_context(enable_metadata_routing=True):
+        scores = cross_validate(
+            SumOfQueries(),
+            X,
+            y,
+            scoring=map_scorer.set_score_request(groups=True),
+            cv=cv,
+            params={"groups": groups},
+        )
+    assert_allclose(scores["test_score"], expected, atol=1e-3)
+
+
+def test_bad_groups(digits):
+    X, y = digits
+    with pytest.raises(TypeError, match="whose `similarity` takes groups"):
+        map_scorer(CosineSimilarity().fit(X), X, y, groups=y)
+    with pytest.raises(TypeError, match="whose `similarity` takes groups"):
+        map_scorer(StandardScaler().fit(X), X, y, groups=y)
+    model = SumOfQueries().fit(X)
+    with pytest.raises(ValueError, match="same number of samples; got 3 and 200"):
+        map_scorer(model, X, y, groups=[0, 0, 1])
+    with pytest.raises(ValueError, match="There is no query"):
+        map_scorer(model, X, y, groups=np.full(200, -1))
+    with pytest.raises(TypeError, match="mixes labels of different types"):
+        map_scorer(model, X, y, groups=np.array([1, "a"] * 100, dtype=object))
 
 
 def test_nan_similarity_is_an_error_not_a_score(digits):
@@ -402,11 +762,12 @@ def test_scorer_is_picklable_and_prints(digits):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"measure": "precision"}, "needs a cut-off k"),
-        ({"measure": "top4", "k": 3}, "has its own cut-off"),
-        ({"measure": "auc"}, "'measure' parameter"),
-        ({"measure": "ndcg", "ties": "threshold"}, 'goes with measure="map"'),
-        ({"ties": "threshold", "k": 3}, 'goes with measure="map"'),
+        ({"measure": "top4", "k": 3}, "top4_score has no option 'k'; it has none"),
+        ({"measure": "recall", "gain": 3}, "recall_at_k has no option 'gain'.* k"),
+        ({"measure": "recall", "k": 0}, "'k' parameter"),
+        ({"measure": "auc"}, "There is no measure 'auc': choose from map, "),
+        ({"measure": "ndcg", "ties": "threshold"}, "'ties' parameter"),
+        ({"ties": "threshold", "k": 3}, "no ranks to cut off"),
         ({"protocol": "both"}, "'protocol' parameter"),
     ],
 )

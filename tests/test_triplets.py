@@ -7,6 +7,7 @@ from scipy.stats import chisquare
 
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._triplets import triplet_sampler
+from sklearn_simlearn.metrics import PairwiseRelevance
 
 
 def draw(y, n, *, seed=0, **options):
@@ -108,19 +109,75 @@ def test_same_seed_same_triplets():
         [0, 0, 0],
         [0, 1, 2],
         [-1, -1, -1],
-        sparse.csr_array(np.eye(3)),
+        sparse.csr_array(np.eye(3, 4)),
         np.zeros((3, 2)),
+        sparse.csr_array(np.ones((3, 1))),
+        np.ones((4, 2)),
+        PairwiseRelevance(np.ones((3, 3))),
+        PairwiseRelevance(np.eye(3)),
+        PairwiseRelevance(np.array([[0, 1, -1], [1, 0, -1], [0, 0, 0]])),
     ],
-    ids=["one class", "singletons", "distractors", "lonely columns", "zeros"],
+    ids=[
+        "one class",
+        "singletons",
+        "distractors",
+        "lonely columns",
+        "zeros",
+        "one column",
+        "equal columns",
+        "all pairs",
+        "no pairs",
+        "pairs and junk",
+    ],
 )
 def test_targets_without_a_triplet_are_refused(y):
     with pytest.raises(ValueError, match="y holds no triplet"):
         triplet_sampler(check_relevance(y))
 
 
-def test_targets_without_a_negative_are_refused():
-    with pytest.raises(ValueError, match="no query has an irrelevant item"):
-        draw(np.ones((4, 2)), 10)
+def test_pairs_give_uniform_queries_positives_by_weight_and_uniform_negatives():
+    y = np.zeros((6, 6))
+    y[0, [1, 2]] = 3, 1
+    y[1, [0, 3]] = 1, -1
+    y[2, 3] = 1e308
+    y[4, [0, 1, 2, 3, 5]] = 1  # no negative is left to it
+    query, positive, negative = draw(PairwiseRelevance(y), 30_000).T
+    assert_frequencies(query, np.array([1, 1, 1, 0, 0, 0.0]))
+    for q in range(3):
+        assert_frequencies(positive[query == q], np.maximum(y[q] / y[q].max(), 0))
+        irrelevant = (y[q] == 0).astype(float)
+        irrelevant[q] = 0
+        assert_frequencies(negative[query == q], irrelevant)
+
+
+def test_threshold_turns_weak_pairs_of_samples_into_irrelevant_ones():
+    y = np.zeros((4, 4))
+    y[0, [1, 2]] = 3, 1
+    query, positive, negative = draw(PairwiseRelevance(y), 500, threshold=1).T
+    assert set(query) == {0}
+    assert set(positive) == {1}
+    assert set(negative) == {2, 3}
+    with pytest.raises(ValueError, match="y holds no triplet"):
+        draw(PairwiseRelevance(y), 500, threshold=3)
+
+
+def test_pairs_are_drawn_however_small_one_of_them_is():
+    # One entry outweighs the rest of its column by 1e40; two in another are even, and
+    # outweighed by the first in turn.
+    y = np.array([[1e40, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
+    query, positive, _ = draw(y, 30_000).T
+    joint = joint_probability(y) * y.sum()
+    np.fill_diagonal(joint, 0)
+    joint[joint < 1e-9] = 0
+    assert_frequencies(query * 6 + positive, joint.ravel())
+
+
+def test_rare_queries_with_a_negative_are_found():
+    # Samples 0 to 2 share everything with all but hold nearly all the weight.
+    y = np.array([[1e12, 1, 0], [1e12, 1, 0], [1e12, 1, 0], [1, 0, 0], [0, 1, 0]])
+    query, _, negative = draw(y, 2000).T
+    assert set(query) == {3, 4}
+    assert set(negative) == {3, 4}
 
 
 def test_draws_cover_every_pair_of_a_large_class():

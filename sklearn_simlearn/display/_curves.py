@@ -1,8 +1,8 @@
 """Curves of precision: against recall, and against rank."""
 
 import numpy as np
-from sklearn.utils._optional_dependencies import check_matplotlib_support
 
+from sklearn_simlearn._sklearn import check_matplotlib_support
 from sklearn_simlearn.metrics import retrieval_report
 
 
@@ -81,8 +81,9 @@ class MeanPrecisionRecallDisplay(_CurveDisplay):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
             Samples that query.
@@ -196,8 +197,9 @@ class PrecisionAtRankDisplay(_CurveDisplay):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs.
 
         max_rank : int, default=50
             Last rank to plot.

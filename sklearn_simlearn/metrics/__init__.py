@@ -1,5 +1,6 @@
 """Ranking measures, per query and averaged, and the scorers made of them."""
 
+from sklearn_simlearn._relevance import PairwiseRelevance
 from sklearn_simlearn.metrics._ranking import (
     average_precision,
     mean_average_precision,
@@ -25,6 +26,7 @@ from sklearn_simlearn.metrics._scorer import (
 )
 
 __all__ = [
+    "PairwiseRelevance",
     "RetrievalScorer",
     "average_precision",
     "map_scorer",

@@ -7,7 +7,7 @@ cumulative sum over the gaps gives the ranks. See doc/user_guide/measures.rst.
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
-from libc.math cimport INFINITY, NAN
+from libc.math cimport NAN
 from libc.stdint cimport int8_t, int32_t, int64_t
 import numpy as np
 
@@ -61,7 +61,7 @@ def rank_relevant(
         most = max(most, <int32_t>(offsets[i + 1] - offsets[i]))
     cdef int32_t room = padded_length(most) + 1
 
-    # One row of scratch a thread.
+    # One row of scratch per thread.
     dtype = np.float32 if floating is float else np.float64
     cdef floating[:, ::1] keys = np.empty((n_threads, room), dtype=dtype)
     cdef floating[:, ::1] keys_scratch = np.empty((n_threads, room), dtype=dtype)
@@ -114,9 +114,9 @@ cdef void rank_one(
             n_groups += 1
     start[n_groups] = n_relevant
     n_padded = padded_length(n_groups)
-    for group in range(n_groups, n_padded):
-        keys_scratch[group] = -INFINITY
-    keys_scratch[n_padded] = NAN
+    # No score is NaN, so what pads the keys is neither greater than one nor equal.
+    for group in range(n_groups, n_padded + 1):
+        keys_scratch[group] = NAN
 
     # between[group]: irrelevant items between two groups. gap[slot]: those of a
     # group's own score that a rule puts before the slot. tied[group]: those that stay
@@ -352,7 +352,7 @@ def best_precision_from(
     const int64_t[::1] offsets,          # in
     const int32_t[::1] n_above,          # in
     const int32_t[::1] n_tied,           # in
-    double[::1] out,                     # out: one value a slot
+    double[::1] out,                     # out: one value per slot
 ):
     """Highest precision at the rank of each relevant item or of any below it.
 

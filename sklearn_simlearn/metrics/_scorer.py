@@ -1,45 +1,42 @@
-"""Scorers for `scoring=`, and the per-query report they are built on."""
+"""Scorers for `scoring=`, and the report per query they are built on."""
 
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import normalize
-from sklearn.utils import Bunch, _safe_indexing, gen_batches
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
-from sklearn.utils.extmath import safe_sparse_dot
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
+from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import MetadataRequest
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-)
 
-from sklearn_simlearn._relevance import check_relevance, stack_targets
-from sklearn_simlearn.metrics import _ranking
+from sklearn_simlearn._model import find_model
+from sklearn_simlearn._relevance import (
+    check_query_mask,
+    check_relevance,
+    stack_targets,
+)
+from sklearn_simlearn._sets import (
+    Sets,
+    read_query_groups,
+    refuse_mixed_sets,
+    set_relevance,
+)
+from sklearn_simlearn._sklearn import StrOptions, num_samples, validate_params
+from sklearn_simlearn._typing import MatrixLike
 from sklearn_simlearn.metrics._ranking import (
+    CUT,
+    MEASURES,
     TIES,
+    Ranks,
+    check_query_weight,
     check_recall_levels,
+    interpolated_precision,
     mean_over_queries,
     rank_relevant_items,
     rows_per_block,
     settle_empty,
 )
-
-# Each measure with the options of the scorer that it takes.
-MEASURES = {
-    "map": (_ranking._average_precision, ("k", "ties", "interpolation")),
-    "precision": (_ranking._precision_at_k, ("k",)),
-    "recall": (_ranking._recall_at_k, ("k",)),
-    "r_precision": (_ranking._r_precision, ()),
-    "reciprocal_rank": (_ranking._reciprocal_rank, ("k",)),
-    "ndcg": (_ranking._ndcg_at_k, ("k", "ties")),
-    "top4": (_ranking._top4_score, ()),
-}
 
 
 class RetrievalScorer:
@@ -54,15 +51,9 @@ class RetrievalScorer:
             "ndcg", "top4"}, default="map"
         What is averaged over the queries; see :mod:`sklearn_simlearn.metrics`.
 
-    k : int, default=None
-        Cut-off of the measure. "precision" and "recall" need one.
-
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
         What becomes of items of equal similarity; "threshold" goes with "map" only.
-
-    interpolation : {"step", "trapezoid"}, default="step"
-        How "map" integrates the precision-recall curve.
 
     empty : {"skip", "zero", "error"}, default="skip"
         What a query with no relevant item is worth.
@@ -76,13 +67,17 @@ class RetrievalScorer:
     n_jobs : int, default=None
         Threads over the queries.
 
+    **options : dict
+        Options of the measure, such as `k`, `interpolation` or `gain`; those that are
+        left out have the defaults of its function.
+
     Notes
     -----
     A fold in which some query has no irrelevant item is refused: any similarity would
     be perfect on it, as with an unshuffled `KFold` on sorted labels.
 
     Junk and distractors are taken from `y`. With metadata routing, the scorer takes
-    `query_mask` and `sample_weight`; request them with `set_score_request`.
+    `query_mask`, `sample_weight` and `groups`; request them with `set_score_request`.
 
     Examples
     --------
@@ -103,10 +98,8 @@ class RetrievalScorer:
 
     @validate_params(
         {
-            "measure": [StrOptions(set(MEASURES))],
-            "k": [Interval(Integral, 1, None, closed="left"), None],
+            "measure": [str],
             "ties": [StrOptions(set(TIES))],
-            "interpolation": [StrOptions({"step", "trapezoid"})],
             "empty": [StrOptions({"skip", "zero", "error"})],
             "protocol": [StrOptions({"test", "train"})],
             "n_jobs": [Integral, None],
@@ -115,54 +108,52 @@ class RetrievalScorer:
     )
     def __init__(
         self,
-        measure="map",
+        measure: str = "map",
         *,
-        k=None,
-        ties="average",
-        interpolation="step",
-        empty="skip",
-        protocol="test",
-        n_jobs=None,
+        ties: str = "average",
+        empty: str = "skip",
+        protocol: str = "test",
+        n_jobs: int | None = None,
+        **options,
     ):
-        if measure in ("precision", "recall") and k is None:
-            raise ValueError(f'measure="{measure}" needs a cut-off k.')
-        if measure in ("r_precision", "top4") and k is not None:
-            raise ValueError(f'measure="{measure}" has its own cut-off: leave out k.')
-        if ties == "threshold" and (measure != "map" or k is not None):
+        if measure not in MEASURES:
             raise ValueError(
-                'ties="threshold" has no ranks, so it goes with measure="map" and '
-                'k=None only. Use ties="average".'
+                f"There is no measure {measure!r}: choose from {', '.join(MEASURES)}."
             )
+        MEASURES[measure].bind(ties=ties, **options)
         self.measure = measure
-        self.k = k
         self.ties = ties
-        self.interpolation = interpolation
         self.empty = empty
         self.protocol = protocol
         self.n_jobs = n_jobs
+        self.options = options
         self._metadata_request = MetadataRequest(owner=self)
 
     def __repr__(self):
-        options = "".join(
-            f", {name}={value!r}"
-            for name, value, default in [
-                ("k", self.k, None),
-                ("ties", self.ties, "average"),
-                ("interpolation", self.interpolation, "step"),
-                ("empty", self.empty, "skip"),
-                ("protocol", self.protocol, "test"),
-                ("n_jobs", self.n_jobs, None),
-            ]
-            if value != default
-        )
-        return f"RetrievalScorer({self.measure!r}{options})"
+        shown = dict(self.options)
+        for name, default in [
+            ("ties", "average"),
+            ("empty", "skip"),
+            ("protocol", "test"),
+            ("n_jobs", None),
+        ]:
+            if getattr(self, name) != default:
+                shown[name] = getattr(self, name)
+        arguments = "".join(f", {name}={value!r}" for name, value in shown.items())
+        return f"RetrievalScorer({self.measure!r}{arguments})"
 
-    def set_score_request(self, *, query_mask=None, sample_weight=None):
+    def set_score_request(
+        self,
+        *,
+        query_mask: bool | str | None = None,
+        sample_weight: bool | str | None = None,
+        groups: bool | str | None = None,
+    ) -> "RetrievalScorer":
         """Say which metadata the scorer asks of a search or a cross-validation.
 
         Parameters
         ----------
-        query_mask, sample_weight : bool, str or None, default=None
+        query_mask, sample_weight, groups : bool, str or None, default=None
             True to ask for it, a string to ask for it under that name.
 
         Returns
@@ -175,15 +166,25 @@ class RetrievalScorer:
         for name, alias in [
             ("query_mask", query_mask),
             ("sample_weight", sample_weight),
+            ("groups", groups),
         ]:
             scorer._metadata_request.score.add_request(param=name, alias=alias)
         return scorer
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> MetadataRequest:
         """What the scorer asks for, in scikit-learn's terms."""
         return self._metadata_request
 
-    def __call__(self, estimator, X, y, *, query_mask=None, sample_weight=None):
+    def __call__(
+        self,
+        estimator,
+        X: MatrixLike,
+        y,
+        *,
+        query_mask: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> float:
         """Score a fitted estimator.
 
         Parameters
@@ -194,14 +195,22 @@ class RetrievalScorer:
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples to score.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
             Samples that query; all that are relevant to something if None.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries.
+            Weights of the samples as queries. That of a set is their mean.
+
+        groups : array-like of shape (n_samples,), default=None
+            Set of each sample, for an estimator whose `similarity` takes `groups`: the
+            samples of a set query together. An item is relevant to a set if it is
+            relevant to all its members, and these are taken off its list. Samples of
+            group -1 or None do not query.
+            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws groups.
 
         Returns
         -------
@@ -218,22 +227,24 @@ class RetrievalScorer:
                     "sklearn_simlearn.model_selection."
                 )
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X)
-        measure, options = MEASURES[self.measure]
-        options = {name: getattr(self, name) for name in options}
-        queries, values = measure_queries(
+            sample_weight = check_query_weight(sample_weight, X)
+        measure = MEASURES[self.measure]
+        sets, values = measure_queries(
             estimator,
             X,
             y,
-            {self.measure: partial(measure, **options)},
-            self_counts={"top4"},
-            graded=self.measure == "ndcg",
+            {self.measure: measure.bind(ties=self.ties, **self.options)},
+            counts_self={self.measure} if measure.counts_self else frozenset(),
+            graded=measure.is_graded,
             database=database,
             query_mask=query_mask,
+            groups=groups,
             ties=self.ties,
             n_jobs=self.n_jobs,
         )
-        weight = None if sample_weight is None else sample_weight[queries]
+        weight = None
+        if sample_weight is not None:
+            weight = np.bincount(sets.of_row, sample_weight[sets.rows]) / sets.sizes
         return mean_over_queries(settle_empty(values[self.measure], self.empty), weight)
 
 
@@ -249,8 +260,9 @@ top4_scorer = RetrievalScorer("top4")
 
 @validate_params(
     {
-        "k": ["array-like", Interval(Integral, 1, None, closed="left")],
+        "k": ["array-like", CUT],
         "query_mask": ["array-like", None],
+        "groups": ["array-like", None],
         "ties": [StrOptions(set(TIES) - {"threshold"})],
         "interpolation": [StrOptions({"step", "trapezoid"})],
         "empty": [StrOptions({"skip", "zero", "error"})],
@@ -267,6 +279,7 @@ def retrieval_report(
     X_database=None,
     y_database=None,
     query_mask=None,
+    groups=None,
     k=(1, 10),
     ties="average",
     interpolation="step",
@@ -285,8 +298,9 @@ def retrieval_report(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Samples, each of which queries all the others.
 
-    y : array-like of shape (n_samples,) or (n_samples, n_columns)
-        Labels or relevance matrix.
+    y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+            PairwiseRelevance
+        Labels, relevance matrix or relevance by pairs.
 
     X_database, y_database : default=None
         Samples to search in instead, with their targets.
@@ -294,8 +308,13 @@ def retrieval_report(
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
         Samples that query; all that are relevant to something if None.
 
+    groups : array-like of shape (n_samples,), default=None
+        Set of each sample, for an estimator whose `similarity` takes `groups`: the
+        samples of a set query together; those of group -1 or None do not query. See
+        :class:`RetrievalScorer`.
+
     k : int or sequence of int, default=(1, 10)
-        Cut-offs for precision, recall and nDCG.
+        Cut-offs of the measures whose names end in ``_at_k``.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         What becomes of items of equal similarity.
@@ -315,10 +334,10 @@ def retrieval_report(
     Returns
     -------
     report : :class:`~sklearn.utils.Bunch`
-        ``query`` (row of `X`), ``n_relevant``, ``average_precision``,
+        ``query`` (row of `X`, or group), ``n_relevant``, ``average_precision``,
         ``precision_at_1`` and so on for each `k`, ``recall_at_1`` ..., ``ndcg_at_1``
         ..., ``r_precision``, ``reciprocal_rank``, ``top4_score`` (the query itself
-        counting unless there is a database), arrays with one entry a query; and
+        counting unless there is a database), arrays with one entry per query; and
         ``precision_recall`` of shape (n_queries, n_levels) with ``recall_levels``.
 
     Examples
@@ -336,53 +355,55 @@ def retrieval_report(
         raise ValueError("Give X_database and y_database together, or neither.")
     database = None if X_database is None else (X_database, y_database)
     levels = check_recall_levels(recall_levels)
-    cuts = [int(cut) for cut in np.atleast_1d(k)]
-    measures = {
-        "n_relevant": lambda ranks: ranks.n_relevant,
-        "average_precision": partial(
-            _ranking._average_precision, ties=ties, interpolation=interpolation, k=None
-        ),
-        "r_precision": _ranking._r_precision,
-        "reciprocal_rank": partial(_ranking._reciprocal_rank, k=None),
-        "top4_score": _ranking._top4_score,
-        "precision_recall": partial(_ranking._interpolated_precision, levels=levels),
-    }
-    for cut in cuts:
-        measures |= {
-            f"precision_at_{cut}": partial(_ranking._precision_at_k, k=cut),
-            f"recall_at_{cut}": partial(_ranking._recall_at_k, k=cut),
-            f"ndcg_at_{cut}": partial(_ranking._ndcg_at_k, k=cut, ties=ties),
-        }
+    shared = {"ties": ties, "interpolation": interpolation}
+    measures, counts_self = {}, set()
+    for measure in MEASURES.values():
+        name = measure.of_ranks.__name__
+        options = {o: value for o, value in shared.items() if o in measure.options}
+        if name.endswith("_at_k"):
+            bound = {f"{name[:-1]}{cut}": {"k": int(cut)} for cut in np.atleast_1d(k)}
+        else:
+            bound = {name: {}}
+        for entry, cut in bound.items():
+            measures[entry] = measure.bind(**options, **cut)
+        if measure.counts_self:
+            counts_self.update(bound)
     queries, values = measure_queries(
         estimator,
         X,
         y,
-        measures,
-        self_counts={"top4_score"},
+        measures
+        | {
+            "n_relevant": lambda ranks: ranks.n_relevant,
+            "precision_recall": lambda ranks: interpolated_precision(ranks, levels),
+        },
+        counts_self=counts_self,
         graded=True,
         database=database,
         query_mask=query_mask,
+        groups=groups,
         ties=ties,
         n_jobs=n_jobs,
     )
-    for name in measures.keys() - {"n_relevant"}:
+    for name in values.keys() - {"n_relevant"}:
         settle_empty(values[name], empty)
-    return Bunch(query=queries, recall_levels=levels, **values)
+    return Bunch(query=queries.names, recall_levels=levels, **values)
 
 
 def measure_queries(
     estimator,
-    X,
+    X: MatrixLike,
     y,
-    measures,
+    measures: dict[str, Callable[[Ranks], np.ndarray]],
     *,
-    self_counts=frozenset(),
-    graded=False,
-    database=None,
-    query_mask=None,
-    ties="average",
-    n_jobs=None,
-):
+    counts_self=frozenset(),
+    graded: bool = False,
+    database: tuple | None = None,
+    query_mask: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    ties: str = "average",
+    n_jobs: int | None = None,
+) -> tuple[Sets, dict[str, np.ndarray]]:
     """Measure the rankings of an estimator, a block of queries at a time.
 
     Parameters
@@ -390,7 +411,7 @@ def measure_queries(
     measures : dict of callable
         From :class:`Ranks` of some queries to one value, or row, for each.
 
-    self_counts : set of str
+    counts_self : set of str
         Measures for which a query is an item too, relevant to itself. For the others
         it is taken off its own list.
 
@@ -400,76 +421,83 @@ def measure_queries(
     database : tuple (X, y) or None
         Items to search in; the other samples of `X` if None.
 
+    groups : array-like of shape (n_samples,) or None
+        Samples that query together; each on its own if None.
+
     Returns
     -------
-    queries : ndarray of shape (n_queries,)
-        Samples that query.
+    sets : Sets
+        What queries: sets of samples, of one sample each without groups.
 
     values : dict of ndarray
-        What each measure returned, for all queries.
+        What each measure returned, one entry per set.
     """
     model = find_model(estimator)
-    n_samples = _num_samples(X)
+    n_samples = num_samples(X)
     relevance = check_relevance(y, n_samples=n_samples)
-    can_query = relevance.can_query
-    if query_mask is not None:
-        can_query = can_query & check_query_mask(query_mask, n_samples)
-    queries = np.flatnonzero(can_query)
-    if len(queries) == 0:
-        raise ValueError(
-            "There is no query: every sample is a distractor or left out by query_mask."
-        )
-    X = model.encode(X)
+    sets = _find_sets(model, relevance, query_mask, groups)
+    X = model.prepare(X)
     items, item_rows = X, slice(0, n_samples)
     if database is not None:
-        items, y_items = model.encode(database[0]), database[1]
+        items, y_items = model.prepare(database[0]), database[1]
         relevance = check_relevance(
-            stack_targets(y, y_items), n_samples=n_samples + _num_samples(items)
+            stack_targets(y, y_items), n_samples=n_samples + num_samples(items)
         )
         item_rows = slice(n_samples, len(relevance))
+    compare = model.compare_with(
+        items, in_groups=groups is not None, n_threads=effective_n_jobs(n_jobs)
+    )
 
     blocks = []
-    n_items = _num_samples(items)
-    for batch in gen_batches(len(queries), rows_per_block(n_items, len(queries))):
-        rows = queries[batch]
-        similarity = np.asarray(model.similarity(_safe_indexing(X, rows), items))
+    n_items = num_samples(items)
+    for _, block in sets.blocks(sets.sizes, rows_per_block(n_items, len(sets.rows))):
+        relevant = set_relevance(relevance, block, item_rows, graded=graded)
+        if database is None:
+            relevant[block.of_row, block.rows] = -1
+        refuse_perfect(relevant)
+        similarity = compare(X, block.rows, block.of_row)
         if np.isnan(similarity).any():
             raise ValueError(
                 f"The similarity of {estimator!r} is NaN for some pairs, so there is "
                 "no ranking to score."
             )
-        find_relevance = relevance.graded_block if graded else relevance.block
-        relevant = find_relevance(rows, item_rows)
-        if database is None:
-            relevant[np.arange(len(rows)), rows] = -1
-        refuse_perfect(relevant)
-        rank = partial(rank_relevant_items, ties=ties, n_jobs=n_jobs)
-        ranks = ranks_with_self = rank(relevant, similarity)
-        if database is None and not self_counts.isdisjoint(measures):
+        options = {"ties": ties, "n_jobs": n_jobs}
+        ranks = ranks_with_self = rank_relevant_items(relevant, similarity, **options)
+        if database is None and not counts_self.isdisjoint(measures):
             relevant = relevant.copy()
-            relevant[np.arange(len(rows)), rows] = 1
-            ranks_with_self = rank(relevant, similarity)
+            relevant[block.of_row, block.rows] = 1
+            ranks_with_self = rank_relevant_items(relevant, similarity, **options)
         blocks.append(
             [
-                measure(ranks_with_self if name in self_counts else ranks)
-                for name, measure in measures.items()
+                of_ranks(ranks_with_self if name in counts_self else ranks)
+                for name, of_ranks in measures.items()
             ]
         )
     values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return queries, dict(zip(measures, values, strict=True))
+    return sets, dict(zip(measures, values, strict=True))
 
 
-def check_query_mask(query_mask, n_samples):
-    query_mask = np.asarray(query_mask)
-    if query_mask.shape != (n_samples,) or query_mask.dtype != bool:
-        raise ValueError(
-            f"query_mask must hold one boolean for each of the {n_samples} samples; "
-            f"got shape {query_mask.shape} and dtype {query_mask.dtype}."
+def _find_sets(model, relevance, query_mask, groups):
+    can_query = relevance.can_query
+    if query_mask is not None:
+        can_query = can_query & check_query_mask(query_mask, len(relevance))
+    if groups is not None and not model.takes_groups:
+        raise TypeError(
+            "groups needs an estimator whose `similarity` takes groups, such as "
+            f"MemoryVectorQuery; got {model.learner!r}."
         )
-    return query_mask
+    sets = read_query_groups(groups, can_query)
+    if len(sets.rows) == 0:
+        raise ValueError(
+            "There is no query: every sample is a distractor, or left out by "
+            "query_mask or groups."
+        )
+    refuse_mixed_sets(relevance, sets)
+    return sets
 
 
-def refuse_perfect(relevant):
+def refuse_perfect(relevant: np.ndarray) -> None:
+    """Refuse queries without an irrelevant item, on which nothing is measured."""
     perfect = (relevant > 0).any(axis=1) & (relevant != 0).all(axis=1)
     if perfect.any():
         raise ValueError(
@@ -478,62 +506,3 @@ def refuse_perfect(relevant):
             "cross-validation, split with StratifiedKFold, KFold(shuffle=True) or "
             "sklearn_simlearn.model_selection.ObjectKFold."
         )
-
-
-@dataclass
-class Model:
-    """What an estimator comes down to: encode the samples, then compare them.
-
-    Attributes
-    ----------
-    steps : list of transformers
-        Applied in turn to queries and items alike.
-
-    learner : object or None
-        Compares what comes out; None stands for the cosine.
-
-    database : tuple (X, y) or None
-        Training samples, if the estimator kept them.
-    """
-
-    steps: list
-    learner: object
-    database: tuple | None
-
-    def encode(self, X):
-        for step in self.steps:
-            X = step.transform(X)
-        return normalize(X) if self.learner is None else X
-
-    def similarity(self, X, Y):
-        if self.learner is None:
-            return safe_sparse_dot(X, Y.T, dense_output=True)
-        return self.learner.similarity(X, Y)
-
-
-def find_model(estimator):
-    """Look through searches and pipelines for the learner at their end."""
-    check_is_fitted(estimator)
-    inner, steps, database = estimator, [], None
-    while not hasattr(inner, "similarity"):
-        if isinstance(inner, Pipeline):
-            *head, (_, inner) = inner.steps
-            steps += [step for _, step in head if step not in (None, "passthrough")]
-        elif isinstance(inner, FrozenEstimator):
-            inner = inner.estimator
-        elif hasattr(inner, "best_estimator_"):
-            inner = inner.best_estimator_
-        elif hasattr(inner, "training_data_"):
-            if not steps:
-                database = inner.training_data_
-            inner = inner.estimator_
-        elif inner in (None, "passthrough"):
-            return Model(steps, None, database)
-        elif hasattr(inner, "transform"):
-            return Model(steps + [inner], None, database)
-        else:
-            raise TypeError(
-                f"A retrieval score needs an estimator with `similarity` or "
-                f"`transform`; got {inner!r}."
-            )
-    return Model(steps, inner, database)

@@ -1,10 +1,17 @@
-"""Splitters that know what an object is, and what they need beside them."""
+"""Splitters that know what an object is, and what goes with them."""
 
 from sklearn_simlearn.model_selection._split import (
     ObjectKFold,
     ObjectShuffleSplit,
     QuerySplit,
+    make_query_sets,
 )
 from sklearn_simlearn.model_selection._training_data import KeepTrainingData
 
-__all__ = ["KeepTrainingData", "ObjectKFold", "ObjectShuffleSplit", "QuerySplit"]
+__all__ = [
+    "KeepTrainingData",
+    "ObjectKFold",
+    "ObjectShuffleSplit",
+    "QuerySplit",
+    "make_query_sets",
+]

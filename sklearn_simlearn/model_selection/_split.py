@@ -1,20 +1,52 @@
-"""Splitters that keep the images of an object together, or apart as a paper does."""
+"""Splitters that know which samples show one object, and sets of such samples."""
+
+from numbers import Integral
 
 import numpy as np
 from sklearn.model_selection import BaseShuffleSplit, GroupKFold, GroupShuffleSplit
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _num_samples
 
-from sklearn_simlearn._relevance import DISTRACTOR, check_relevance
-from sklearn_simlearn.metrics._scorer import check_query_mask
+from sklearn_simlearn._relevance import DISTRACTOR, check_query_mask, check_relevance
+from sklearn_simlearn._sets import draw_sets
+from sklearn_simlearn._sklearn import Interval, num_samples, validate_params
 
 
-class ObjectKFold(GroupKFold):
+class _ByObject:
+    """Mixin for splitters by group: the groups are the objects in `y`."""
+
+    def split(self, X, y, groups=None):
+        """Training and test indices, split by split.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs.
+
+        groups : Ignored
+            The objects in `y` are the groups.
+
+        Yields
+        ------
+        train, test : ndarray
+            Indices of the samples on each side.
+        """
+        objects = check_relevance(y, n_samples=num_samples(X)).objects()
+        # Each distractor is an object of its own.
+        alone = np.flatnonzero(objects == DISTRACTOR)
+        objects[alone] = objects.max(initial=-1) + 1 + np.arange(len(alone))
+        return super().split(X, groups=objects)
+
+
+class ObjectKFold(_ByObject, GroupKFold):
     """K folds with all samples of an object in the same one.
 
     Objects seen in training are never searched for in the test, which is how a
-    similarity for new objects must be judged. They are read from `y` itself, so plain
-    ``cv=ObjectKFold()`` works.
+    similarity for new objects must be judged. The objects are read from `y`, so
+    ``cv=ObjectKFold()`` is all it takes.
 
     Parameters
     ----------
@@ -31,7 +63,8 @@ class ObjectKFold(GroupKFold):
     Notes
     -----
     With a relevance matrix, samples that share a column, directly or through others,
-    are one object. Distractors (label -1, or a row of zeros) are dealt out one by one.
+    are one object; with relevance by pairs, those that are linked by pairs. Distractors
+    (label -1, or a row of zeros) are dealt out one by one.
 
     Examples
     --------
@@ -44,29 +77,8 @@ class ObjectKFold(GroupKFold):
     [0 0 2 2] [ 1  1 -1 -1]
     """
 
-    def split(self, X, y, groups=None):
-        """Training and test indices, fold by fold.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
-
-        groups : Ignored
-            The objects in `y` are the groups.
-
-        Yields
-        ------
-        train, test : ndarray
-            Indices of the samples on each side.
-        """
-        return super().split(X, groups=_objects_as_groups(X, y))
-
-
-class ObjectShuffleSplit(GroupShuffleSplit):
+class ObjectShuffleSplit(_ByObject, GroupShuffleSplit):
     """Random splits with all samples of an object on one side.
 
     Parameters
@@ -98,27 +110,6 @@ class ObjectShuffleSplit(GroupShuffleSplit):
     >>> print(y[train], y[test])
     ['cat' 'dog' 'cat' 'dog'] ['emu' 'emu']
     """
-
-    def split(self, X, y, groups=None):
-        """Training and test indices, split by split.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
-
-        groups : Ignored
-            The objects in `y` are the groups.
-
-        Yields
-        ------
-        train, test : ndarray
-            Indices of the samples on each side.
-        """
-        return super().split(X, groups=_objects_as_groups(X, y))
 
 
 class QuerySplit(BaseShuffleSplit):
@@ -168,7 +159,7 @@ class QuerySplit(BaseShuffleSplit):
         self.query_mask = query_mask
 
     def _iter_indices(self, X, y=None, groups=None):
-        n_samples = _num_samples(X)
+        n_samples = num_samples(X)
         query_mask = check_query_mask(self.query_mask, n_samples)
         if not 0 <= self.test_size < 1:
             raise ValueError(f"test_size must be in [0, 1); got {self.test_size}.")
@@ -188,9 +179,57 @@ class QuerySplit(BaseShuffleSplit):
             yield np.sort(rest[shuffled[~in_test]]), np.sort(test)
 
 
-def _objects_as_groups(X, y):
-    """Group numbers of the samples, each distractor a group of its own."""
-    groups = check_relevance(y, n_samples=_num_samples(X)).objects()
-    distractors = np.flatnonzero(groups == DISTRACTOR)
-    groups[distractors] = groups.max(initial=-1) + 1 + np.arange(len(distractors))
+@validate_params(
+    {
+        "size": [Interval(Integral, 1, None, closed="left")],
+        "query_mask": ["array-like", None],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_query_sets(y, size=5, *, query_mask=None, random_state=None):
+    """Draw sets of samples of one class that query together.
+
+    The result goes into the `groups` of a scorer, of
+    :func:`~sklearn_simlearn.metrics.retrieval_report` or of
+    :meth:`MemoryVectorQuery.score <sklearn_simlearn.MemoryVectorQuery.score>`.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+            PairwiseRelevance
+        Labels, relevance matrix or relevance by pairs. Samples are of one class if the
+        same samples are relevant to them.
+
+    size : int, default=5
+        Number of samples per set. A class makes as many sets as it can without overlap.
+        One that has no more samples than that makes one set and leaves a sample to be
+        found.
+
+    query_mask : array-like of shape (n_samples,), dtype bool, default=None
+        Samples that may be in a set; all that are relevant to something if None.
+
+    random_state : int, RandomState instance or None, default=None
+        Decides which samples come together.
+
+    Returns
+    -------
+    groups : ndarray of shape (n_samples,), dtype int64
+        Number of the set of each sample, -1 for those that do not query.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.model_selection import make_query_sets
+    >>> make_query_sets([7, 7, 7, 7, 7, 8, 8, 8, -1], size=2, random_state=0)
+    array([ 1,  0,  0,  1, -1, -1,  2,  2, -1])
+    """
+    relevance = check_relevance(y)
+    can_query = relevance.can_query
+    if query_mask is not None:
+        can_query = can_query & check_query_mask(query_mask, len(relevance))
+    groups = np.full(len(relevance), DISTRACTOR, dtype=np.int64)
+    if can_query.any():
+        rng = check_random_state(random_state)
+        sets = draw_sets(relevance, can_query, size, rng)
+        groups[sets.rows] = sets.of_row
     return groups

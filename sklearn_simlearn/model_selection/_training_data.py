@@ -1,15 +1,15 @@
 """An estimator that remembers what it was fitted on."""
 
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn import get_config
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
-from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
-    _routing_enabled,
     process_routing,
 )
 
+from sklearn_simlearn._sklearn import HasMethods, fit_context
 from sklearn_simlearn.metrics import RetrievalScorer
 
 
@@ -58,7 +58,7 @@ class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
     def __init__(self, estimator):
         self.estimator = estimator
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, **params):
         """Fit a clone of the estimator and keep the samples.
 
@@ -67,8 +67,9 @@ class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Training samples.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels or relevance matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs.
 
         **params : dict
             Passed on to the `fit` of the estimator.
@@ -78,13 +79,13 @@ class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
         self : object
             The estimator itself.
         """
-        if _routing_enabled():
+        if get_config()["enable_metadata_routing"]:
             params = process_routing(self, "fit", **params).estimator.fit
         self.estimator_ = clone(self.estimator).fit(X, y, **params)
         self.training_data_ = (X, y)
         return self
 
-    def score(self, X, y, sample_weight=None, *, query_mask=None):
+    def score(self, X, y, sample_weight=None, *, query_mask=None, groups=None):
         """Mean average precision, each sample querying the training samples.
 
         Parameters
@@ -101,13 +102,22 @@ class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
             Samples that query; all that are relevant to something if None.
 
+        groups : array-like of shape (n_samples,), default=None
+            Set of each sample, for an estimator whose `similarity` takes `groups`.
+
         Returns
         -------
         score : float
             Between 0 and 1.
         """
-        scorer = RetrievalScorer(protocol="train")
-        return scorer(self, X, y, sample_weight=sample_weight, query_mask=query_mask)
+        return RetrievalScorer(protocol="train")(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            query_mask=query_mask,
+            groups=groups,
+        )
 
     @property
     def n_features_in_(self):
