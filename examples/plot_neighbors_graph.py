@@ -1,0 +1,107 @@
+"""
+===============================================
+Learned neighbours in scikit-learn's estimators
+===============================================
+
+Maps, clusterings and classifiers of scikit-learn take a graph of neighbours instead of
+the data. Does a learned similarity give them a better graph than the cosine? A
+:class:`~sklearn_simlearn.index.SimilarityIndex` makes the graph, as a step of a
+pipeline. What a distance is here is in the :ref:`User Guide <search-neighbors>`.
+"""
+
+# %%
+# Two similarities
+# ----------------
+# Half of the digits train :class:`~sklearn_simlearn.AngularBilinearRanker`, whose
+# surrogate queries and items have unit length, so that one minus the similarity is a
+# distance. The other half is what we look at.
+
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+
+from sklearn_simlearn import AngularBilinearRanker
+from sklearn_simlearn.similarities import CosineSimilarity
+
+X, y = load_digits(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, test_size=0.5, stratify=y, random_state=0
+)
+models = {
+    "cosine": CosineSimilarity(use_idf=False),
+    "learned": AngularBilinearRanker(random_state=0),
+}
+models = {
+    name: make_pipeline(PCA(30, random_state=0), model).fit(X_train, y_train)
+    for name, model in models.items()
+}
+
+# %%
+# Clusters
+# --------
+# Spectral clustering of the test images, which the learner has not seen. The index is
+# not fitted to labels here: its estimator is fitted already, and the images are stored.
+
+from sklearn.cluster import SpectralClustering
+from sklearn.metrics import adjusted_rand_score
+
+from sklearn_simlearn.index import SimilarityIndex
+
+for name, model in models.items():
+    clustering = make_pipeline(
+        SimilarityIndex(model, n_neighbors=10),
+        SpectralClustering(
+            10, affinity="precomputed_nearest_neighbors", n_neighbors=10, random_state=0
+        ),
+    )
+    agreement = adjusted_rand_score(y_test, clustering.fit_predict(X_test))
+    print(f"{name}: agreement of clusters and digits {agreement:.2f}")
+
+# %%
+# Nearest neighbours
+# ------------------
+# Where a few neighbours decide, there is nothing to gain: the nearest images by the
+# cosine already show the same digit.
+
+from sklearn.neighbors import KNeighborsClassifier
+
+for name, model in models.items():
+    classifier = make_pipeline(
+        SimilarityIndex(model, n_neighbors=5),
+        KNeighborsClassifier(n_neighbors=5, metric="precomputed"),
+    )
+    accuracy = classifier.fit(X_train, y_train).score(X_test, y_test)
+    print(f"{name}: accuracy of the vote of five neighbours {accuracy:.3f}")
+
+# %%
+# All within a radius
+# -------------------
+# DBSCAN asks for all neighbours within a distance. `radius_neighbors_graph` returns
+# these and no others, so the result is that of the full matrix of distances.
+
+from sklearn.cluster import DBSCAN
+
+index = SimilarityIndex(models["cosine"]).fit(X_test)
+graph = index.radius_neighbors_graph(X_test, radius=0.2, mode="distance")
+labels = DBSCAN(eps=0.2, metric="precomputed").fit_predict(graph)
+print(f"{labels.max() + 1} clusters from {graph.nnz / len(X_test):.0f} neighbours each")
+
+# %%
+# A map
+# -----
+# t-SNE wants three times as many neighbours as its perplexity says, and one more. The
+# learned similarity draws the digits apart.
+
+import matplotlib.pyplot as plt
+from sklearn.manifold import TSNE
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 4))
+for ax, (name, model) in zip(axes, models.items(), strict=True):
+    tsne = TSNE(
+        metric="precomputed", init="random", perplexity=20, max_iter=500, random_state=0
+    )
+    embedding = make_pipeline(SimilarityIndex(model, n_neighbors=61), tsne)
+    points = embedding.fit_transform(X_test[::2])
+    ax.scatter(*points.T, c=y_test[::2], cmap="tab10", s=8)
+    ax.set(title=name, xticks=[], yticks=[])

@@ -1,0 +1,276 @@
+"""What the exact backends share: items in blocks, removal, the arrays to save.
+
+Items lie in blocks that never change. Added items become blocks of their own; shorter
+ones before them are merged into these, so that a row is moved a logarithmic number of
+times and blocks stay few.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+# Queries that a kernel answers at a time: it holds back Ctrl-C until it is done.
+N_QUERIES = 256
+
+
+class BlockedItems:
+    """Items in blocks, compared by their inner product with a query.
+
+    A subclass says what a block is: a tuple of arrays with the names and dtypes of
+    `_layout`, where None stands for the dtype of the items. `_make_block(D)` builds
+    one, `_take(block, kept)` gives rows of it back, `_find_shapes` and
+    `_check_contents` say what its kernels rely on.
+    """
+
+    _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
+
+    def __init__(self, D, *, n_threads=1, block_length=65_536):
+        self._block_length = block_length
+        self.n_features = D.shape[1]
+        self.dtype = D.dtype
+        self._start(n_threads, [D])
+
+    def _start(self, n_threads, parts):
+        self._blocks, self._lengths, self._unread = [], [], []
+        self._alive = np.ones(0, dtype=bool)
+        for D in parts:
+            self.add(D, n_threads=n_threads)
+
+    @property
+    def n_items(self):
+        """Number of rows, those of removed items included."""
+        return len(self._alive)
+
+    @property
+    def nbytes(self):
+        """Size in bytes."""
+        return sum(array.nbytes for array in self.to_arrays().values())
+
+    def add(self, D, *, n_threads=1):
+        """Add items; their rows go on from the last one."""
+        n_added, first = D.shape[0], len(self._blocks)
+        while first > 0 and self._lengths[first - 1] < min(
+            2 * n_added, self._block_length - n_added
+        ):
+            first -= 1
+            n_added += self._lengths[first]
+        if n_added > D.shape[0]:
+            before = [self._take(block, slice(None)) for _, block in self._read(first)]
+            merged = self._stack([*before, D])
+        else:
+            merged = D
+        parts = list(self._cut(merged))
+        if n_threads > 1:
+            with ThreadPoolExecutor(n_threads) as pool:
+                made = list(pool.map(self._make_block, parts))
+        else:
+            made = [self._make_block(part) for part in parts]
+        self._blocks[first:] = made
+        self._lengths[first:] = [part.shape[0] for part in parts]
+        self._unread[first:] = [None] * len(parts)
+        self._alive = np.append(self._alive, np.ones(D.shape[0], dtype=bool))
+
+    def remove(self, rows):
+        """Never return these rows again."""
+        self._alive[rows] = False
+
+    def compact(self, *, n_threads=1):
+        """Forget removed items; returns the rows that are kept, numbered anew."""
+        kept = np.flatnonzero(self._alive)
+        if len(kept) < self.n_items:
+            parts = [
+                self._take(block, self._alive[rows]) for rows, block in self._read()
+            ]
+            self._start(n_threads, [self._stack(parts)])
+        return kept
+
+    def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
+        """The k best items per query, best first, ties by the lower row.
+
+        Parameters
+        ----------
+        Q : canonical rows of shape (n_queries, n_features)
+            Queries.
+
+        k : int
+            Number of items per query.
+
+        allowed : bool ndarray of shape (n_items,), default=None
+            Items to choose from; all of them if None.
+
+        excluded : tuple (indptr, rows), default=None
+            Query i does not get the items ``rows[indptr[i]:indptr[i + 1]]``.
+
+        n_threads : int, default=1
+            Number of threads. The answer does not depend on it.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_queries, k)
+            Inner products, -inf where fewer than k items are left to choose from.
+
+        rows : int64 ndarray of shape (n_queries, k)
+            Rows of the items, -1 where there are no more.
+        """
+        n_queries, depth = Q.shape[0], min(k, self.n_items)
+        scores = np.full((n_queries, depth), -np.inf, dtype=self.dtype)
+        rows = np.full((n_queries, depth), -1, dtype=np.int64)
+        if depth > 0 and n_queries > 0:
+            alive = self._alive if allowed is None else self._alive & allowed
+            excluded = _sort_lists(excluded, n_queries)
+            # From here on the inputs are sound: kernels check nothing.
+            self._find_best(
+                self._convert(Q),
+                alive.view(np.uint8),
+                excluded,
+                n_threads,
+                scores,
+                rows,
+            )
+        return _widen(scores, k, -np.inf), _widen(rows, k, -1)
+
+    def to_arrays(self):
+        """Arrays that `from_arrays` opens again; they are not copied.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Those of a block carry its number in their names.
+        """
+        arrays = {
+            "shape": np.array(
+                [self.n_features, self._block_length, self.dtype.itemsize],
+                dtype=np.int64,
+            ),
+            "lengths": np.array(self._lengths, dtype=np.int64),
+            "alive": self._alive,
+        }
+        for i, block in enumerate(self._blocks):
+            arrays.update(zip(self._names(i), block, strict=True))
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays, *, verify=None):
+        """Open what `to_arrays` gave, such as memory maps of it.
+
+        Only dtypes and shapes are looked at here. The contents of a block are checked
+        for all that kernels rely on when it is first used.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray
+            They may be read-only, and are not copied.
+
+        verify : callable, default=None
+            Called with a list of names before the contents of these arrays are first
+            read.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not such as `to_arrays` gives them; blocks raise it when
+            they are first used.
+        """
+        self = cls.__new__(cls)
+        verify = verify or (lambda names: None)
+        small = {"shape": np.int64, "lengths": np.int64, "alive": np.bool_}
+        check_arrays(arrays, small)
+        verify(list(small))
+        shape, lengths = arrays["shape"], arrays["lengths"].tolist()
+        check(len(shape) == 3, "'shape' must hold three numbers")
+        self.n_features, self._block_length, itemsize = map(int, shape)
+        check(0 <= self.n_features <= cls._max_values, "'shape' is out of range")
+        check(0 < self._block_length <= 65_536, "'shape' is out of range")
+        check(itemsize in (4, 8), "'shape' is out of range")
+        self.dtype = np.dtype(f"f{itemsize}")
+        check(
+            all(0 <= length <= self._block_length for length in lengths),
+            "'lengths' is out of range",
+        )
+        check(sum(lengths) == len(arrays["alive"]), "'alive' does not fit 'lengths'")
+        self._lengths, self._alive = lengths, np.array(arrays["alive"])
+        check(self._alive.view(np.uint8).max(initial=0) <= 1, "'alive' must be bool")
+        self._blocks, self._unread = [], []
+        for i, length in enumerate(lengths):
+            names = self._names(i)
+            for name in names:
+                check(name in arrays, f"the array {name!r} is missing")
+            block = tuple(arrays[name] for name in names)
+            for name, array, shape, dtype in zip(
+                names,
+                block,
+                self._find_shapes(block, length),
+                self._layout.values(),
+                strict=True,
+            ):
+                check(array.dtype == (dtype or self.dtype), f"{name!r}: wrong dtype")
+                check(array.shape == shape, f"{name!r}: wrong shape")
+                check(array.flags.c_contiguous, f"{name!r}: not contiguous")
+            self._blocks.append(block)
+            self._unread.append((names, verify))
+        return self
+
+    def verify(self):
+        """Check the contents of all blocks now."""
+        for _ in self._read():
+            pass
+
+    def _names(self, i):
+        return [f"{name}_{i}" for name in self._layout]
+
+    def _read(self, first=0):
+        """Blocks from the given one, with their rows, checked once."""
+        row = sum(self._lengths[:first])
+        for i in range(first, len(self._blocks)):
+            length = self._lengths[i]
+            if self._unread[i] is not None:
+                names, verify = self._unread[i]
+                verify(names)
+                self._check_contents(self._blocks[i], length)
+                self._unread[i] = None
+            yield slice(row, row + length), self._blocks[i]
+            row += length
+
+
+def check(is_sound, fault):
+    """Refuse arrays that are not sound."""
+    if not is_sound:
+        raise ValueError(f"The arrays of the index are damaged: {fault}.")
+
+
+def check_arrays(arrays, dtypes):
+    """Refuse arrays that are missing, have more than one dimension or another dtype."""
+    for name, dtype in dtypes.items():
+        check(name in arrays, f"the array {name!r} is missing")
+        check(arrays[name].ndim == 1, f"{name!r} must have one dimension")
+        check(arrays[name].dtype == dtype, f"{name!r} must hold {dtype.__name__}")
+
+
+def check_offsets(offsets, end, name):
+    """Refuse offsets that do not rise from 0 to `end`."""
+    check(
+        offsets[0] == 0 and offsets[-1] == end and (offsets[1:] >= offsets[:-1]).all(),
+        f"the offsets {name!r} must rise from 0 to {end}",
+    )
+
+
+def check_range(numbers, end, name):
+    """Refuse numbers that are not from 0 to `end`, which is excluded."""
+    is_sound = len(numbers) == 0 or (numbers.min() >= 0 and numbers.max() < end)
+    check(is_sound, f"{name!r} is out of range")
+
+
+def _sort_lists(excluded, n_queries):
+    """The rows of each query in order."""
+    if excluded is None:
+        return np.zeros(n_queries + 1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    indptr, rows = (np.ascontiguousarray(array, dtype=np.int64) for array in excluded)
+    query = np.repeat(np.arange(n_queries), np.diff(indptr))
+    # One more at the end, so that there is always an address.
+    return indptr, np.append(rows[np.lexsort((rows, query))], 0)
+
+
+def _widen(best, k, filler):
+    if best.shape[1] == k:
+        return best
+    return np.pad(best, ((0, 0), (0, k - best.shape[1])), constant_values=filler)

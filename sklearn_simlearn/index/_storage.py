@@ -1,0 +1,376 @@
+"""Arrays in a folder: a JSON header, .npy files, checksums by block.
+
+The folder holds ``index.json`` and one sub-folder of arrays that it names. A save
+writes a new sub-folder, then replaces the header by a rename, which is atomic: whoever
+opens the folder meanwhile finds the old arrays or the new ones. Nothing is unpickled.
+"""
+
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+FORMAT = "sklearn_simlearn.index"
+VERSION = 1
+HEADER = "index.json"
+
+# Bytes per checksum: few enough that the first touch of a block takes a millisecond,
+# many enough that the checksums of a large index still make a small header.
+BLOCK = 2**22
+
+# Kinds of numbers, texts and dates that are stored; `object` would need pickle.
+KINDS = "biufUmM"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_GENERATION = re.compile(r"arrays-[a-z0-9_]+\Z")
+
+
+def write_folder(folder, index, arrays, files=None):
+    """Store arrays, replacing what the folder held at once or not at all.
+
+    Parameters
+    ----------
+    folder : path-like
+        Made if it does not exist.
+
+    index : dict
+        What JSON can hold, stored in the header.
+
+    arrays : dict of ndarray
+        Names are lower-case words.
+
+    files : dict of bytes, default=None
+        Other files, stored as they are.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    generation = folder / f"arrays-{secrets.token_hex(8)}"
+    generation.mkdir()
+    try:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "generation": generation.name,
+            "index": index,
+            "files": {},
+        }
+        for name, array in arrays.items():
+            content["files"][f"{name}.npy"] = _write_file(
+                generation / f"{name}.npy", _write_array(name, array)
+            )
+        for name, data in (files or {}).items():
+            content["files"][name] = _write_file(
+                generation / name, lambda file, data=data: file.write(data)
+            )
+        _sync(generation)
+        header = generation / HEADER
+        text = _dump({"content": content, "checksum": _checksum(content)})
+        _write_file(header, lambda file: file.write(text))
+        previous = _peek_generation(folder)
+        os.replace(header, folder / HEADER)
+    except BaseException:
+        shutil.rmtree(generation, ignore_errors=True)
+        raise
+    _sync(folder)
+    if previous is not None:
+        # Who has the old arrays open keeps them; Windows keeps the files as well.
+        shutil.rmtree(folder / previous, ignore_errors=True)
+
+
+def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
+    """Open what `write_folder` stored.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    mmap : bool, default=True
+        Map the arrays into memory instead of reading them.
+
+    verify : bool, default=False
+        Check all checksums now; otherwise those of a block when it is first touched.
+        Without `mmap` they are always checked now.
+
+    wanted_files : sequence of str
+        Other files to read, where they exist.
+
+    Returns
+    -------
+    index : dict
+        As given to `write_folder`.
+
+    arrays : StoredArrays
+
+    files : dict of bytes
+    """
+    folder = Path(folder)
+    content = _read_header(folder)
+    while True:
+        try:
+            arrays, files = _open_generation(folder, content, mmap, wanted_files)
+            break
+        except FileNotFoundError as error:
+            # A writer may have replaced the index since its header was read.
+            newer = _read_header(folder)
+            if newer == content:
+                raise damaged(f"{Path(error.filename).name} is missing") from None
+            content = newer
+    if verify or not mmap:
+        arrays.verify_all(arrays)
+    return content["index"], arrays, files
+
+
+class StoredArrays(Mapping):
+    """Arrays of a folder by name, each block verified when it is first touched."""
+
+    def __init__(self):
+        self._files = {}
+        self._arrays = {}
+
+    def __getitem__(self, name):
+        """The whole array, of which no block may be verified yet."""
+        return self._arrays[name]
+
+    def __iter__(self):
+        return iter(self._arrays)
+
+    def __len__(self):
+        return len(self._arrays)
+
+    def read(self, name):
+        """The whole array, verified."""
+        if name not in self:
+            raise damaged(f"it has no array {name!r}")
+        self.verify(name)
+        return self[name]
+
+    def verify_all(self, names):
+        """Check all blocks of some arrays."""
+        for name in names:
+            self.verify(name)
+
+    def verify(self, name, start=0, stop=None):
+        """Check the blocks that hold the rows `start` to `stop` of an array."""
+        array, file = self[name], self._files[name]
+        stop = len(array) if stop is None else stop
+        if stop <= start:
+            return
+        row = array.nbytes // len(array)
+        if not file.verify(file.offset + start * row, file.offset + stop * row):
+            return
+        # Bytes that are no value of their kind, for those who forge checksums.
+        values = array[start:stop]
+        if array.dtype.kind == "b" and values.view(np.uint8).max(initial=0) > 1:
+            raise damaged(f"{name} holds bytes that are no booleans")
+        if array.dtype.kind == "U" and array.dtype.itemsize:
+            points = np.ascontiguousarray(values).view(np.uint32)
+            if points.max(initial=0) > 0x10FFFF:
+                raise damaged(f"{name} holds numbers that are no characters")
+
+    def group(self, prefix):
+        """The arrays whose names start so, under the rest of their names."""
+        part = StoredArrays()
+        for name in self:
+            if name.startswith(prefix):
+                part._arrays[name.removeprefix(prefix)] = self._arrays[name]
+                part._files[name.removeprefix(prefix)] = self._files[name]
+        return part
+
+
+class _File:
+    """Bytes of a file, and which of its blocks are verified."""
+
+    def __init__(self, path, entry, mmap):
+        self.name = path.name
+        size, checksums = _check_entry(self.name, entry)
+        found = path.stat().st_size
+        if found != size:
+            raise damaged(f"{self.name} has {found} bytes instead of {size}")
+        if size == 0:
+            self.bytes = np.empty(0, dtype=np.uint8)
+        elif mmap:
+            self.bytes = np.memmap(path, dtype=np.uint8, mode="r")
+        else:
+            self.bytes = np.fromfile(path, dtype=np.uint8)
+        if len(self.bytes) != size:
+            raise damaged(f"{self.name} was cut while it was opened")
+        self.checksums = checksums
+        self.verified = np.zeros(len(checksums), dtype=bool)
+        self.offset = 0
+
+    def verify(self, start=0, stop=None):
+        """Check the blocks of a range of bytes; whether any was new."""
+        stop = len(self.bytes) if stop is None else stop
+        blocks = slice(start // BLOCK, -(-stop // BLOCK))
+        new = np.flatnonzero(~self.verified[blocks]) + blocks.start
+        for block in new:
+            data = self.bytes[block * BLOCK : (block + 1) * BLOCK]
+            if zlib.crc32(data) != self.checksums[block]:
+                raise damaged(f"block {block} of {self.name} fails its checksum")
+            self.verified[block] = True
+        return len(new) > 0
+
+    def as_array(self):
+        """The array of an .npy file, if it is one that this package writes."""
+        head = io.BytesIO(self.bytes[:10_100].tobytes())
+        try:
+            version = npy.read_magic(head)
+            read = {
+                (1, 0): npy.read_array_header_1_0,
+                (2, 0): npy.read_array_header_2_0,
+            }[version]
+            shape, is_fortran, dtype = read(head)
+        except Exception as error:
+            # The parser fails in many ways on bytes that are no header.
+            raise damaged(f"{self.name} is no .npy file") from error
+        self.offset = head.tell()
+        n_values = 1
+        for length in shape:
+            n_values *= length
+        if (
+            is_fortran
+            or len(shape) == 0
+            or not _is_storable(dtype)
+            or not dtype.isnative
+            or min(shape, default=0) < 0
+            or self.offset % npy.ARRAY_ALIGN
+            or self.offset + n_values * dtype.itemsize != len(self.bytes)
+        ):
+            raise damaged(f"the head of {self.name} does not fit its bytes")
+        if n_values * dtype.itemsize == 0:
+            return np.empty(shape, dtype=dtype)
+        array = np.asarray(self.bytes[self.offset :]).view(dtype).reshape(shape)
+        array.flags.writeable = False
+        return array
+
+
+def _open_generation(folder, content, mmap, wanted_files):
+    arrays, files = StoredArrays(), {}
+    generation = folder / content["generation"]
+    for file_name, entry in content["files"].items():
+        name, ending = os.path.splitext(file_name)
+        if ending == ".npy":
+            if not _NAME.match(name):
+                raise damaged(f"{file_name!r} is no name of an array")
+            file = _File(generation / file_name, entry, mmap)
+            arrays._arrays[name] = file.as_array()
+            arrays._files[name] = file
+        elif file_name in wanted_files:
+            file = _File(generation / file_name, entry, mmap=False)
+            file.verify()
+            files[file_name] = file.bytes.tobytes()
+    return arrays, files
+
+
+def _read_header(folder):
+    try:
+        text = (folder / HEADER).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} is no saved index: it holds no {HEADER}.") from None
+    try:
+        header = json.loads(text)
+        content, checksum = header["content"], header["checksum"]
+        whole = _checksum(content) == checksum
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise damaged(f"{HEADER} is no header") from None
+    if not whole:
+        raise damaged(f"{HEADER} fails its checksum")
+    if not (isinstance(content, dict) and content.get("format") == FORMAT):
+        raise ValueError(f"{folder} holds no index of sklearn_simlearn.")
+    if content.get("version") != VERSION:
+        raise ValueError(
+            f"The index has format {content.get('version')!r}, this version of "
+            f"sklearn_simlearn reads {VERSION}: save it anew with this version."
+        )
+    generation = content.get("generation")
+    if not (isinstance(generation, str) and _GENERATION.match(generation)):
+        raise damaged(f"{HEADER} names no folder of arrays")
+    for part in ("files", "index"):
+        if not isinstance(content.get(part), dict):
+            raise damaged(f"{HEADER} lacks {part!r}")
+    return content
+
+
+def _check_entry(name, entry):
+    size = entry.get("size") if isinstance(entry, dict) else None
+    checksums = entry.get("checksums") if isinstance(entry, dict) else None
+    if (
+        type(size) is not int
+        or not isinstance(checksums, list)
+        or size < 0
+        or len(checksums) != -(-size // BLOCK)
+    ):
+        raise damaged(f"{HEADER} describes {name} wrongly")
+    return size, checksums
+
+
+def _write_array(name, array):
+    if not _NAME.match(name):
+        raise ValueError(f"{name!r} is no name for a stored array.")
+    if not _is_storable(array.dtype):
+        raise ValueError(
+            f"{name} has dtype {array.dtype}, which cannot be stored without pickle: "
+            "use numbers, strings or dates."
+        )
+    dtype = array.dtype.newbyteorder("=")
+    array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+    return lambda file: npy.write_array(file, array, allow_pickle=False)
+
+
+def _write_file(path, write):
+    """Write a file to the disk; its entry in the header."""
+    with open(path, "w+b") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        checksums = [zlib.crc32(data) for data in iter(lambda: file.read(BLOCK), b"")]
+        return {"size": file.tell(), "checksums": checksums}
+
+
+def _peek_generation(folder):
+    """Sub-folder that the header names so far."""
+    try:
+        return _read_header(folder)["generation"]
+    except ValueError:
+        return None
+
+
+def _sync(folder):
+    """Make the names in a folder durable; Windows has no call for it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _dump(value):
+    try:
+        return json.dumps(value, sort_keys=True, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The header of an index is JSON: {error}.") from None
+
+
+def _checksum(content):
+    return zlib.crc32(_dump(content))
+
+
+def _is_storable(dtype):
+    if dtype.fields is not None:
+        return all(_is_storable(field[0]) for field in dtype.fields.values())
+    return dtype.subdtype is None and dtype.kind in KINDS
+
+
+def damaged(fault):
+    return ValueError(f"The index is damaged: {fault}. Restore it, or build it anew.")
