@@ -1,23 +1,24 @@
 """Selective match kernel: images compared word by word, selectively."""
 
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, _fit_context
+from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
-from sklearn.utils._chunking import get_chunk_n_rows
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn._sklearn import Interval, fit_context, get_chunk_n_rows
+from sklearn_simlearn._typing import MatrixLike
+from sklearn_simlearn.base import SimilarityMixin, replacing_state
 
 # Pairs of words of the same kind, one of a query and one of an item, that are compared
 # at a time.
 PAIRS = 2**18
 
 
-class SelectiveMatchKernel(BaseEstimator):
+class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
     r"""Selective match kernel of aggregated residuals (ASMK).
 
     The local descriptors of an image that fall into visual word :math:`c` are pooled
@@ -107,15 +108,23 @@ class SelectiveMatchKernel(BaseEstimator):
         "use_idf": ["boolean"],
     }
 
-    def __init__(self, n_dims=128, *, alpha=3.0, tau=0.0, binarize=True, use_idf=False):
+    def __init__(
+        self,
+        n_dims: int = 128,
+        *,
+        alpha: float = 3.0,
+        tau: float = 0.0,
+        binarize: bool = True,
+        use_idf: bool = False,
+    ):
         self.n_dims = n_dims
         self.alpha = alpha
         self.tau = tau
         self.binarize = binarize
         self.use_idf = use_idf
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: MatrixLike, y=None) -> Self:
         """Count the words.
 
         Parameters
@@ -131,21 +140,23 @@ class SelectiveMatchKernel(BaseEstimator):
         self : object
             The estimator itself.
         """
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        n_words, rest = divmod(X.shape[1], self.n_dims)
-        if rest:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, which is no multiple of "
-                f"n_dims={self.n_dims}: every word has that many."
-            )
-        self.idf_ = np.ones(n_words)
-        if self.use_idf:
-            _, word = _find_words(X, self.n_dims)
-            n_images = np.maximum(np.bincount(word, minlength=n_words), 1)
-            self.idf_ = np.log(X.shape[0] / n_images) ** 2
+        with replacing_state(self):
+            X = self._check_rows(X, reset=True)
+            n_words, rest = divmod(X.shape[1], self.n_dims)
+            if rest:
+                raise ValueError(
+                    f"X has {X.shape[1]} columns, which is no multiple of "
+                    f"n_dims={self.n_dims}: every word has that many."
+                )
+            idf = np.ones(n_words)
+            if self.use_idf:
+                _, word = _find_words(X, self.n_dims)
+                n_images = np.maximum(np.bincount(word, minlength=n_words), 1)
+                idf = np.log(X.shape[0] / n_images) ** 2
+            self.idf_ = idf
         return self
 
-    def similarity(self, X, Y=None):
+    def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
         """Similarity of every row of `X` to every row of `Y`.
 
         Parameters
@@ -163,10 +174,10 @@ class SelectiveMatchKernel(BaseEstimator):
             At most 1; larger is more similar.
         """
         check_is_fitted(self)
-        X = self._validate_rows(X)
+        X = self._check_rows(X)
         queries = items = self._residuals(X)
         if Y is not None:
-            items = self._residuals(self._validate_rows(Y))
+            items = self._residuals(self._check_rows(Y))
         q_image, q_word, q_residual, q_gamma = queries
         image, word, residual, gamma = items
         n_queries, n_items = len(q_gamma), len(gamma)
@@ -198,42 +209,6 @@ class SelectiveMatchKernel(BaseEstimator):
         S *= q_gamma[:, None]
         S *= gamma
         return S
-
-    def score(self, X, y, sample_weight=None, *, query_mask=None):
-        """Mean average precision, each sample querying the others.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_words * n_dims)
-            Samples.
-
-        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries.
-
-        query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; all that are relevant to something if None.
-
-        Returns
-        -------
-        score : float
-            Between 0 and 1.
-        """
-        return map_scorer(
-            self, X, y, sample_weight=sample_weight, query_mask=query_mask
-        )
-
-    def _validate_rows(self, X):
-        return validate_data(
-            self,
-            X,
-            reset=False,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-        )
 
     def _residuals(self, X):
         """Image, word and residual of every word of every image; gamma of the images.
@@ -269,11 +244,6 @@ class SelectiveMatchKernel(BaseEstimator):
         else:
             u = np.einsum("ij,ij->i", q, d, dtype=np.float64)
         return np.where(u >= self.tau, np.sign(u) * np.abs(u) ** self.alpha, 0.0)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def _find_words(X, n_dims):

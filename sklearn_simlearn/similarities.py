@@ -5,18 +5,29 @@ that a grid search can tune.
 """
 
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, _fit_context
-from sklearn.preprocessing import normalize
-from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import row_norms
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
-from sklearn_simlearn._counts import check_counts
 from sklearn_simlearn._match_kernel import SelectiveMatchKernel
-from sklearn_simlearn.base import SimilarityMixin, all_or_nothing, append_columns
+from sklearn_simlearn._rows import (
+    append_columns,
+    canonical_csr,
+    check_counts,
+    inverse,
+    inverse_document_frequency,
+    power,
+    scale_columns,
+    unit_rows,
+)
+from sklearn_simlearn._sklearn import Interval, Options, StrOptions, fit_context
+from sklearn_simlearn._typing import Matrix, MatrixLike
+from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 
 __all__ = [
     "AsymmetricSimilarity",
@@ -27,12 +38,18 @@ __all__ = [
 ]
 
 
-class _HandMadeSimilarity(SimilarityMixin, BaseEstimator):
-    """A similarity with statistics of the data, but nothing learned from labels."""
+# Most entries that counts written in unary may have: 2 GiB of them.
+MAX_UNARY = 2**27
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    @all_or_nothing
-    def fit(self, X, y=None):
+
+class _HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
+    """A similarity with statistics of the data, but nothing learned from labels.
+
+    Subclasses implement `_gather`, which returns the statistics as fitted attributes.
+    """
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: MatrixLike, y=None) -> Self:
         """Gather the statistics of the words.
 
         Parameters
@@ -48,23 +65,10 @@ class _HandMadeSimilarity(SimilarityMixin, BaseEstimator):
         self : object
             The estimator itself.
         """
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        self._check_values(X)
-        self._gather(X)
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            self.__dict__.update(self._gather(rows))
         return self
-
-    def _validate_rows(self, X):
-        X = super()._validate_rows(X)
-        self._check_values(X)
-        return X
-
-    def _check_values(self, X):
-        """Refuse values that the formula has no meaning for."""
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = False
-        return tags
 
 
 class CosineSimilarity(_HandMadeSimilarity):
@@ -72,8 +76,7 @@ class CosineSimilarity(_HandMadeSimilarity):
 
     .. math::
 
-        s(q, d) = \frac{\sum_i w_i^2 q_i d_i}
-                       {\lVert w \odot q \rVert \, \lVert w \odot d \rVert},
+        s(q, d) = \cos\big((w \odot q)^p,\; (w \odot d)^p\big),
         \qquad w_i = \log \frac{n}{n_i},
 
     where :math:`n_i` of the :math:`n` training samples contain word :math:`i`.
@@ -83,10 +86,17 @@ class CosineSimilarity(_HandMadeSimilarity):
     use_idf : bool, default=True
         Weight the words. False gives the plain cosine, the baseline for embeddings.
 
+    power : float, default=1.0
+        Exponent :math:`p` of the weighted values, whose signs are kept. Below 1 it
+        dampens words that come in bursts and very rare words; 0.75 is where learners
+        start from.
+
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
         Weights of the words. One that the training data lacks is taken to occur once.
+        All are 1 where idf would take away more than half of the data, as it does with
+        embeddings, whose features are in every sample; a warning says so.
 
     n_features_in_ : int
         Width of the training data.
@@ -102,22 +112,21 @@ class CosineSimilarity(_HandMadeSimilarity):
     array([[1.   , 0.632, 0.141]])
     """
 
-    _parameter_constraints: dict = {"use_idf": ["boolean"]}
+    _parameter_constraints: dict = {
+        "use_idf": ["boolean"],
+        "power": [Interval(Real, 0, None, closed="neither")],
+    }
 
-    def __init__(self, *, use_idf=True):
+    def __init__(self, *, use_idf: bool = True, power: float = 1.0):
         self.use_idf = use_idf
+        self.power = power
 
-    def _gather(self, X):
-        self.idf_ = (
-            inverse_document_frequency(X) if self.use_idf else np.ones(X.shape[1])
-        )
-        self._n_features_out = X.shape[1]
+    def _gather(self, X: Matrix) -> dict:
+        return {"idf_": _weigh_words(X, self)}
 
-    def _encode_queries(self, X):
-        return normalize(_scale_columns(X, self.idf_), copy=False)
-
-    def _encode_items(self, X):
-        return self._encode_queries(X)
+    def _encode_queries(self, X: Matrix) -> Matrix:
+        X = scale_columns(X, self.idf_)
+        return unit_rows(X if self.power == 1 else power(X, self.power))
 
 
 class NegativeEvidenceSimilarity(_HandMadeSimilarity):
@@ -141,7 +150,8 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights of the words.
+        Weights of the words; all 1 where idf would take away more than half of the
+        data, as in :class:`CosineSimilarity`.
 
     mean_ : ndarray of shape (n_features,)
         Mean of the weighted training data.
@@ -183,17 +193,14 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
         "use_idf": ["boolean"],
     }
 
-    def __init__(self, beta=0.5, *, use_idf=True):
+    def __init__(self, beta: float = 0.5, *, use_idf: bool = True):
         self.beta = beta
         self.use_idf = use_idf
 
     def _gather(self, X):
-        self.idf_ = (
-            inverse_document_frequency(X) if self.use_idf else np.ones(X.shape[1])
-        )
-        mean = _scale_columns(X, self.idf_).mean(axis=0, dtype=np.float64)
-        self.mean_ = np.asarray(mean).ravel()
-        self._n_features_out = X.shape[1] + 2
+        idf = _weigh_words(X, self)
+        mean = scale_columns(X, idf).mean(axis=0, dtype=np.float64)
+        return {"idf_": idf, "mean_": np.asarray(mean).ravel()}
 
     def _encode_queries(self, X):
         X, on_mean, scale = self._centre(X)
@@ -208,15 +215,14 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
 
     def _centre(self, X):
         """Weighted rows, their products with the mean, one over their norm less it."""
-        X = _scale_columns(X, self.idf_)
+        X = scale_columns(X, self.idf_)
         on_mean = X @ self.mean_
         norm2 = (
             row_norms(X, squared=True)
             - 2 * self.beta * on_mean
             + self.beta**2 * self.mean_ @ self.mean_
         )
-        norm = np.sqrt(np.maximum(norm2, 0))
-        return X, on_mean, np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
+        return X, on_mean, inverse(np.sqrt(np.maximum(norm2, 0)))
 
 
 class BurstinessSimilarity(_HandMadeSimilarity):
@@ -241,7 +247,8 @@ class BurstinessSimilarity(_HandMadeSimilarity):
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights :math:`w` of the words.
+        Weights :math:`w` of the words; all 1 where idf would take away more than half
+        of the data, as in :class:`CosineSimilarity`.
 
     burst_ : ndarray of shape (n_features,)
         Denominators. A word that the training data lacks has 1, as if it occurred once.
@@ -270,24 +277,27 @@ class BurstinessSimilarity(_HandMadeSimilarity):
 
     _parameter_constraints: dict = {"normalize": ["boolean"]}
 
-    def __init__(self, *, normalize=True):
+    def __init__(self, *, normalize: bool = True):
         self.normalize = normalize
 
     def _gather(self, X):
-        self.idf_ = inverse_document_frequency(X)
-        total = np.asarray(np.sqrt(X).sum(axis=0, dtype=np.float64)).ravel()
-        self.burst_ = np.sqrt(np.where(total > 0, total, 1))
-        self._n_features_out = X.shape[1]
+        total = np.asarray(power(X, 0.5).sum(axis=0, dtype=np.float64)).ravel()
+        return {
+            "idf_": _weigh_words(X, self),
+            "burst_": np.sqrt(np.where(total > 0, total, 1)),
+        }
 
-    def _check_values(self, X):
+    def _check_rows(self, X, *, reset=False):
+        X = super()._check_rows(X, reset=reset)
         check_non_negative(X, type(self).__name__)
+        return X
 
     def _encode_queries(self, X):
-        return _scale_columns(X, self.idf_**2 / self.burst_)
+        return scale_columns(X, self.idf_**2 / self.burst_)
 
     def _encode_items(self, X):
-        X = _power(X, 0.25)
-        return normalize(X, copy=False) if self.normalize else X
+        X = power(X, 0.25)
+        return unit_rows(X) if self.normalize else X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -343,7 +353,9 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
     -----
     With the counts written in unary, :math:`u_{ij}(x) = [x_i \ge j]`, the similarity is
     an inner product, because :math:`\min(q_i, d_i) = \sum_j u_{ij}(q) u_{ij}(d)`. The
-    encodings are therefore sparse, with `max_count_` columns a word, for dense `X` too.
+    encodings are therefore sparse, with `max_count_` columns per word, for dense `X`
+    too, and one entry per unit of every count: samples whose counts add up to too many
+    are refused, and `max_count` is the remedy.
 
     References
     ----------
@@ -365,7 +377,14 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         "max_count": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, p=1, *, lam="adaptive", alpha=1.0, max_count=None):
+    def __init__(
+        self,
+        p: int = 1,
+        *,
+        lam: float | str = "adaptive",
+        alpha: float = 1.0,
+        max_count: int | None = None,
+    ):
         self.p = p
         self.lam = lam
         self.alpha = alpha
@@ -374,29 +393,30 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
     def _gather(self, X):
         if self.lam == "adaptive" and self.p != 1:
             raise ValueError('lam="adaptive" goes with p=1 only: give lam a number.')
-        self.max_count_ = self.max_count or max(1, int(X.max()))
+        max_count = self.max_count or max(1, int(X.max()))
+        attributes = {"max_count_": max_count}
         if self.lam == "adaptive":
             # How many training samples reach each count of each word: a query's minima
             # with all of them sum up to the sum of these over its own counts.
-            unary = _unary(self._clip(X), self.max_count_)
-            reached, n_reach = np.unique(unary.indices, return_counts=True)
-            # A sentinel below all columns, so that every look-up lands somewhere.
-            self._reached = np.concatenate([[-1], reached])
-            self._n_reach = np.concatenate([[0], n_reach])
-        n_blocks = self.max_count_ + (1 if self.p == 2 else 0)
-        self._n_features_out = X.shape[1] * n_blocks + 2
+            unary = _unary(_clip(X, max_count), max_count)
+            attributes["_reached"], attributes["_n_reach"] = np.unique(
+                unary.indices, return_counts=True
+            )
+        return attributes
 
-    def _check_values(self, X):
+    def _check_rows(self, X, *, reset=False):
+        X = super()._check_rows(X, reset=reset)
         check_counts(X, type(self).__name__)
+        return X
 
     def _encode_queries(self, X):
-        X = self._clip(X)
+        X = _clip(X, self.max_count_)
         unary = _unary(X, self.max_count_)
         if self.lam == "adaptive":
             lam = self._adapt(unary)
         else:
             lam = np.full(X.shape[0], float(self.lam))
-        own = np.asarray(_power(X, self.p).sum(axis=1)).ravel()
+        own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
         extra = np.column_stack([np.ones(len(lam)), -lam * own])
 
         # What (q, d) gain over (q, 0) and (0, d) together, as a sum over j <= d: with
@@ -412,9 +432,9 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         return append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
 
     def _encode_items(self, X):
-        X = self._clip(X)
+        X = _clip(X, self.max_count_)
         unary = _unary(X, self.max_count_)
-        own = np.asarray(_power(X, self.p).sum(axis=1)).ravel()
+        own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
         extra = np.column_stack([-own, np.ones(X.shape[0])])
         if self.p == 2:
             unary = sparse.hstack([unary, X], format="csr")
@@ -422,19 +442,17 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
 
     def _adapt(self, unary):
         """Lambda of each query; alpha - 1 for one that shares nothing with training."""
-        place = np.searchsorted(self._reached, unary.indices, side="right") - 1
-        n_reach = self._n_reach[place] * (self._reached[place] == unary.indices)
+        place = np.searchsorted(self._reached, unary.indices)
+        place = np.minimum(place, len(self._reached) - 1)
+        n_reach = np.zeros(len(place))
+        if len(self._reached):
+            is_reached = self._reached[place] == unary.indices
+            n_reach = np.where(is_reached, self._n_reach[place], 0)
         row = np.repeat(np.arange(unary.shape[0]), np.diff(unary.indptr))
         common = np.bincount(row, n_reach, minlength=unary.shape[0])
         ratio = np.ones(unary.shape[0])
         np.divide(self._n_reach.sum(), common, out=ratio, where=common > 0)
         return self.alpha * ratio - 1
-
-    def _clip(self, X):
-        X = sparse.csr_array(X, copy=True)
-        X.eliminate_zeros()
-        np.minimum(X.data, self.max_count_, out=X.data)
-        return X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -443,38 +461,48 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         return tags
 
 
-def inverse_document_frequency(X):
-    """log(n / n_i), with n_i at least 1."""
-    n_samples, n_features = X.shape
+def _weigh_words(X, estimator):
+    """idf, or ones where it is not wanted or would take away most of the data."""
+    if not getattr(estimator, "use_idf", True):
+        return np.ones(X.shape[1])
+    idf = inverse_document_frequency(X)
     if sparse.issparse(X):
-        frequency = np.bincount(X.indices[X.data != 0], minlength=n_features)
+        taken = np.count_nonzero(idf[X.indices] == 0) / max(X.nnz, 1)
     else:
-        frequency = np.count_nonzero(X, axis=0)
-    return np.log(n_samples) - np.log(np.maximum(frequency, 1))
+        n_entries = np.count_nonzero(X, axis=0)
+        taken = n_entries[idf == 0].sum() / max(n_entries.sum(), 1)
+    if taken <= 0.5:
+        return idf
+    warn_user(
+        f"{type(estimator).__name__} does without idf: it would take away {taken:.0%} "
+        "of the values in X, whose features are in every sample, as in embeddings."
+    )
+    return np.ones(X.shape[1])
 
 
-def _scale_columns(X, scale):
-    """A copy of X with each column multiplied, of the dtype of X."""
-    scale = scale.astype(X.dtype, copy=False)
-    if not sparse.issparse(X):
-        return X * scale
-    X = X.copy()
-    X.data *= scale[X.indices]
-    return X
-
-
-def _power(X, p):
-    return X.power(p) if sparse.issparse(X) else X**p
+def _clip(X, max_count):
+    """Counts as CSR, larger ones taken as `max_count`."""
+    X = canonical_csr(X)
+    counts = np.minimum(X.data, max_count)
+    return sparse.csr_array((counts, X.indices, X.indptr), shape=X.shape)
 
 
 def _unary(X, max_count):
     """Counts in unary: column i * max_count + j - 1 is 1 where x_i >= j."""
+    n_entries = X.data.sum(dtype=np.float64)
+    if n_entries > MAX_UNARY:
+        raise ValueError(
+            f"The counts in X add up to {n_entries:.3g}, too many to be written in "
+            f"unary: set max_count, which is {max_count} now, to a lower number."
+        )
     counts = X.data.astype(np.int64)
     start = np.cumsum(counts) - counts
     level = np.arange(counts.sum()) - np.repeat(start, counts)
     column = np.repeat(X.indices.astype(np.int64), counts) * max_count + level
     indptr = np.concatenate([[0], np.cumsum(counts)])[X.indptr]
-    return sparse.csr_array(
-        (np.ones(len(column), dtype=X.dtype), column, indptr),
-        shape=(X.shape[0], X.shape[1] * max_count),
+    return canonical_csr(
+        sparse.csr_array(
+            (np.ones(len(column), dtype=X.dtype), column, indptr),
+            shape=(X.shape[0], X.shape[1] * max_count),
+        )
     )
