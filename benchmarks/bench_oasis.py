@@ -1,9 +1,10 @@
 """OASIS: speed against a plain C loop, scale, and the experiments of its paper.
 
-    SIMLEARN_DATA=... python benchmarks/bench_oasis.py [speed|scale|mnist|caltech|rank]
+    SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
-Without an argument all parts run. Every figure is measured in the run that prints it;
-compare the ratios, not the seconds. "speed" needs gcc.
+The parts are speed, scale, cost, mnist, caltech and rank; without an argument all of
+them run. The plain form of the paper is ``holdout=None``. Every figure is measured in
+the run that prints it; compare the ratios, not the seconds. "speed" needs gcc.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import sklearn
 from _common import as_counts, best_seconds, load, load_mnist, print_table
+from _sets import available_sets, load_set, split_set
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA
@@ -25,6 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
+from sklearn_simlearn._oasis_steps import INTERVAL
 from sklearn_simlearn.metrics import mean_average_precision, retrieval_report
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -158,7 +161,7 @@ def speed():
                     ctypes.c_float(0.1),
                 )
 
-            oasis = OASIS(n_triplets=n_triplets, random_state=0)
+            oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0)
             rows.append(compare(f"CSR, d = {n_features}", oasis, X, y, loop))
 
         X, n_triplets = normalize(rng.standard_normal((5000, 260))), 50_000
@@ -179,16 +182,20 @@ def speed():
                 pointer(scratch[1]),
             )
 
-        oasis = OASIS(n_triplets=n_triplets, random_state=0)
+        oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0)
         rows.append(compare("dense, d = 260", oasis, X, y, dense_loop))
-    print_table(["", "fit, us a triplet", "C loop", "fit / C loop"], rows)
+    print_table(["", "fit, us per triplet", "C loop", "fit / C loop"], rows)
 
     print("two rankers, one job against two")
     X, y = zipf_rows(5000, 1000, 70, rng), rng.integers(50, size=5000)
     seconds = {
         n_jobs: best_seconds(
             lambda n_jobs=n_jobs: OASIS(
-                n_triplets=60_000, n_models=2, n_jobs=n_jobs, random_state=0
+                holdout=None,
+                n_triplets=60_000,
+                n_models=2,
+                n_jobs=n_jobs,
+                random_state=0,
             ).fit(X, y)
         )
         for n_jobs in (1, 2)
@@ -211,7 +218,7 @@ def peak_memory():
 
 def scale():
     n_samples, n_features, n_nonzeros, n_triplets = 1_000_000, 10_000, 70, 150_000
-    print(f"{n_samples} x {n_features} CSR, {n_nonzeros} non-zeros a row, float32")
+    print(f"{n_samples} x {n_features} CSR, {n_nonzeros} non-zeros per row, float32")
     rng = np.random.default_rng(0)
     X = zipf_rows(n_samples, n_features, n_nonzeros, rng)
     y = rng.integers(1000, size=n_samples)
@@ -240,16 +247,18 @@ def scale():
             self.times.append(time.perf_counter())
 
     clock = Clock()
-    oasis = OASIS(n_triplets=n_triplets, random_state=0).set_callbacks(clock)
+    oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0).set_callbacks(
+        clock
+    )
     oasis.fit(X, y)
     after = peak_memory()
     seconds = np.diff(clock.times[:-1])
-    rate = oasis.validation_interval / np.median(seconds)
+    rate = INTERVAL / np.median(seconds)
     third = len(seconds) // 3
     steady = np.median(seconds[:third]) / np.median(seconds[-third:])
     beyond = (after - before - W_bytes) / (X_bytes + W_bytes)
     print(
-        f"{rate:.0f} triplets a second; the last third of them at {steady:.2f} times "
+        f"{rate:.0f} triplets per second; the last third of them at {steady:.2f} times "
         "the rate of the first"
     )
     print(
@@ -258,6 +267,27 @@ def scale():
         f"{beyond:+.1%} of X + W"
     )
     print(f"160 million triplets at this rate: {160e6 / rate / 60:.0f} minutes")
+
+
+def cost():
+    print("seconds of processor time to fit, and as a multiple of the plain form's")
+    rows = []
+    for name in ("MNIST", "UKbench words"):
+        if name not in available_sets():
+            continue
+        X, y = load_set(name)
+        train, _ = split_set(X, y, "samples", 0)
+        plain = None
+        for holdout in (None, "samples", "objects"):
+            if holdout is None and sparse.issparse(X):
+                continue  # a W of 20,000 words takes minutes
+            start = time.process_time()
+            OASIS(holdout=holdout, random_state=0).fit(X[train], y[train])
+            seconds = time.process_time() - start
+            plain = seconds if holdout is None else plain
+            ratio = f"{seconds / plain:.1f}" if plain else ""
+            rows.append([f"{name}, holdout={holdout}", f"{seconds:.1f}", ratio])
+    print_table(["", "seconds", "ratio"], rows)
 
 
 def mnist():
@@ -272,7 +302,8 @@ def mnist():
         )
 
     start = time.perf_counter()
-    oasis = OASIS(C=0.1, n_triplets=500_000, random_state=0).fit(X[:60_000], y[:60_000])
+    oasis = OASIS(holdout=None, C=0.1, n_triplets=500_000, random_state=0)
+    oasis.fit(X[:60_000], y[:60_000])
     seconds = time.perf_counter() - start
     print("MNIST, PCA to 260, unit length, 1,000 test queries against the other 69,000")
     cosine = CosineSimilarity(use_idf=False).fit(X[:60_000])
@@ -344,9 +375,11 @@ def metric_learn_peers():
 
 
 def caltech():
-    print("Caltech-101 visterms, 1,000 words; 40 + 25 images a class; mean of 5 folds")
+    print(
+        "Caltech-101 visterms, 1,000 words; 40 + 25 images per class; mean of 5 folds"
+    )
     print("(LMNN on one fold of 10 classes only)")
-    oasis = OASIS(n_triplets=60_000, random_state=0)
+    oasis = OASIS(holdout=None, n_triplets=60_000, random_state=0)
     models = {
         "cosine": CosineSimilarity(use_idf=False),
         "OASIS": oasis,
@@ -396,7 +429,12 @@ def rank():
     values = {}
     for X_train, y_train, X_test, y_test in caltech_folds(20):
         for n_components in (None, 200, 100, 50, 20, 10, 5):
-            oasis = OASIS(n_triplets=60_000, n_components=n_components, random_state=0)
+            oasis = OASIS(
+                holdout=None,
+                n_triplets=60_000,
+                n_components=n_components,
+                random_state=0,
+            )
             score = oasis.fit(X_train, y_train).score(X_test, y_test)
             values.setdefault(n_components, []).append(score)
     full = np.mean(values[None])
@@ -410,7 +448,7 @@ def rank():
 
 
 if __name__ == "__main__":
-    parts = [speed, scale, mnist, caltech, rank]
+    parts = [speed, scale, cost, mnist, caltech, rank]
     names = sys.argv[1:] or [part.__name__ for part in parts]
     for part in parts:
         if part.__name__ in names:

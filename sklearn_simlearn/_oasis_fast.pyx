@@ -2,7 +2,7 @@
 
 Notation and equation labels are those of doc/learners/oasis.rst. Dense data goes
 through `take_steps` a block at a time, with BLAS around it; sparse data goes through
-one of the sweeps, a triplet at a time.
+`sweep_sparse`, a triplet at a time.
 """
 
 from cython cimport floating
@@ -132,66 +132,6 @@ def sweep_sparse(
                     tau / 2, &a[0], &a_index[0], n_a, x, x_index, n_q, &W[0, 0], d)
             else:
                 add_outer(tau, x, x_index, n_q, &a[0], &a_index[0], n_a, &W[0, 0], d)
-    return loss, n_updates
-
-
-def sweep_support(
-    floating[::1] W,                     # in, out: CSR values on a fixed support
-    const index_t[::1] W_indices,        # in
-    const index_t[::1] W_indptr,         # in
-    const floating[::1] data,            # in: CSR rows, indices sorted
-    const index_t[::1] indices,          # in
-    const index_t[::1] indptr,           # in
-    const int64_t[:, ::1] triplets,      # in
-    double C,
-    Py_ssize_t longest,
-):
-    """Like `sweep_sparse` for a W that is zero outside its support.
-
-    (oasis-support)  The step is along V on the support, |V|^2 = sum q_i^2 a_j^2 there.
-    """
-    cdef Py_ssize_t t, i, j, k, n_a, n_updates = 0
-    cdef int64_t q, positive, negative
-    cdef double hinge, loss = 0.0, norm2, row_margin, row_norm2
-    cdef floating tau
-
-    dtype = np.float32 if floating is float else np.float64
-    index_dtype = np.int32 if index_t is int32_t else np.int64
-    cdef floating[::1] a = np.empty(2 * longest + 1, dtype=dtype)
-    cdef index_t[::1] a_index = np.empty(2 * longest + 1, dtype=index_dtype)
-    # x+ - x- spread out over all columns, and zero again before the next triplet.
-    cdef floating[::1] spread = np.zeros(W_indptr.shape[0] - 1, dtype=dtype)
-
-    with nogil:
-        for t in range(triplets.shape[0]):
-            q, positive, negative = triplets[t, 0], triplets[t, 1], triplets[t, 2]
-            n_a = subtract_rows(
-                &data[0], &indices[0], &indptr[0], positive, negative,
-                &a[0], &a_index[0])
-            for k in range(n_a):
-                spread[a_index[k]] = a[k]
-
-            hinge, norm2 = 1.0, 0.0
-            for k in range(indptr[q], indptr[q + 1]):
-                i = indices[k]
-                row_margin = row_norm2 = 0.0
-                for j in range(W_indptr[i], W_indptr[i + 1]):
-                    row_margin += W[j] * spread[W_indices[j]]
-                    row_norm2 += spread[W_indices[j]] * spread[W_indices[j]]
-                hinge -= data[k] * row_margin
-                norm2 += data[k] * data[k] * row_norm2
-            if hinge > 0.0:
-                loss += hinge
-                if norm2 > 0.0:
-                    tau = <floating>min(C, hinge / norm2)
-                    n_updates += 1
-                    for k in range(indptr[q], indptr[q + 1]):
-                        i = indices[k]
-                        for j in range(W_indptr[i], W_indptr[i + 1]):
-                            W[j] += tau * data[k] * spread[W_indices[j]]
-
-            for k in range(n_a):
-                spread[a_index[k]] = 0
     return loss, n_updates
 
 
