@@ -32,7 +32,7 @@ round(cosine, 3)
 # Learning with few and with many labels
 # --------------------------------------
 # Each of 200 reference queries gets between 4 and 50 labelled candidates, half of them
-# relevant. ``sigma=0`` is the plain ranking SVM.
+# relevant. ``sigma=0`` is the plain ranking SVM, ``holdout=None`` learns all the way.
 
 import numpy as np
 
@@ -45,7 +45,12 @@ angle = np.empty_like(score)
 for i, sigma in enumerate(sigmas):
     for j, n in enumerate(n_candidates):
         ranker = AngularBilinearRanker(
-            sigma=sigma, n_candidates=n, n_references=200, random_state=0
+            sigma=sigma,
+            n_candidates=n,
+            n_references=200,
+            n_neighbors=10,
+            holdout=None,
+            random_state=0,
         ).fit(X_train, y_train)
         score[i, j] = ranker.score(X_test, y_test)
         angle[i, j] = ranker.angles_.mean()
@@ -77,3 +82,27 @@ right.set(
 for ax in (left, right):
     ax.set_xticks(n_candidates, [str(n) for n in n_candidates])
     ax.minorticks_off()
+
+# %%
+# How far to go
+# -------------
+# By default held-out samples choose the form of the matrices, and how much of the query
+# stays in its surrogate. ``holdout="samples"`` says that queries will be of the classes
+# in y. The curve shows what the choice was made from.
+
+ranker = AngularBilinearRanker(holdout="samples", random_state=0)
+ranker.fit(X_train, y_train)
+results = ranker.holdout_results_
+fig, ax = plt.subplots(layout="constrained")
+for form in ("diagonal", "full"):
+    points = [
+        (setting.shrinkage, value)
+        for setting, value in zip(
+            results["candidates"], results["mean_average_precision"], strict=True
+        )
+        if setting is not None and setting.matrix == form
+    ]
+    ax.plot(*zip(*points, strict=True), "o-", label=form)
+ax.set(xlabel="Shrinkage", ylabel="Mean average precision, held-out samples")
+ax.legend()
+ranker.matrix_, ranker.shrinkage_, round(ranker.score(X_test, y_test), 3)

@@ -1,47 +1,73 @@
 """Query-dependent bilinear similarities, regularised by an angle."""
 
-import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn import get_config
-from sklearn.base import BaseEstimator, _fit_context
-from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.cluster import MiniBatchKMeans
+from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors._base import _get_weights
-from sklearn.preprocessing import normalize
-from sklearn.utils import check_array, check_random_state, gen_batches
-from sklearn.utils._chunking import get_chunk_n_rows
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.random import sample_without_replacement
-from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._angular_fast import grams_csr, grams_dense, smo
-from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn._angular_candidates import (
+    check_memory,
+    check_references,
+    choose_candidates,
+    choose_references,
+    place_references,
+)
+from sklearn_simlearn._angular_dual import (
+    Dual,
+    Matrices,
+    blocks_of_triplets,
+    to_dense,
+)
+from sklearn_simlearn._holdout import HOLDOUT, START, choose
+from sklearn_simlearn._random import make_generator
+from sklearn_simlearn._relevance import Relevance
+from sklearn_simlearn._rows import scale_rows, start_rows, start_weights, unit_rows
+from sklearn_simlearn._sklearn import (
+    Interval,
+    StrOptions,
+    fit_context,
+    get_chunk_n_rows,
+    get_threadpool_controller,
+)
 from sklearn_simlearn._triplets import check_triplets
-from sklearn_simlearn.base import SimilarityMixin, all_or_nothing
+from sklearn_simlearn._typing import Matrix, MatrixLike
+from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn.base import (
+    SimilarityLearner,
+    callback_steps,
+    inner_products,
+    replacing_state,
+)
 
-# Candidates of one kind in a block: what bounds its Gram matrix to 2 MiB.
-BLOCK_SIDE = 256
+# How much of the query is kept in its surrogate: what the hold-out chooses from.
+SHRINKAGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
-# Entries of the Gram matrices solved between two looks at callbacks and at Ctrl-C. As
-# each counts for at least 2^14, there are at most 256 of them.
-BATCH_SIZE = 2**22
-
-# Steps a triplet in one visit to a block, where a problem has several.
-STEPS_A_VISIT = 10
-
-# Triplets of several blocks that are solved together: what bounds their Gram matrix.
-MOST_FREE = 1000
+# References in each of the several folds of objects, which bounds what they cost.
+MAX_FOLD_REFERENCES = 500
 
 
-class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator):
+def one_blas_thread():
+    """Sums in one order, whatever the number of threads."""
+    return get_threadpool_controller().limit(limits=1, user_api="blas")
+
+
+class Setting(NamedTuple):
+    """What the hold-out chooses."""
+
+    matrix: str
+    shrinkage: float
+
+
+class AngularBilinearRanker(SimilarityLearner):
     r"""A bilinear similarity of its own for every query.
 
     For each of many *reference queries* :math:`q` a matrix :math:`W_q` is learned from
@@ -57,9 +83,13 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
             + C \sum_{i, j} \max(0,\, 1 - q^\top W (x_i - x_j)) .
 
     A new query takes the mean of the normalised matrices of its nearest references. Its
-    *surrogate* :math:`W^\top q` is compared with the stored items by the cosine, so one
-    static index serves all queries, whatever is learned. The derivation is in the
+    *surrogate* :math:`(1 - s) W^\top q + s q` is compared with the stored items by the
+    cosine, so one static index serves all queries, whatever is learned. Held-out
+    samples choose the form of :math:`W` and the shrinkage :math:`s`; where nothing
+    helps, the query itself is kept. The derivation is in the
     :ref:`User Guide <angular>`.
+
+    Rows are brought to unit length. Counts are first weighted: see `idf_`.
 
     Parameters
     ----------
@@ -70,61 +100,79 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
         Weight :math:`\sigma` of the angle, at least 0 and below 1. Zero is the plain
         ranking SVM; close to one, nothing but a multiple of the identity is cheap.
 
-    matrix : {"diagonal", "full"}, default="diagonal"
+    matrix : {"auto", "diagonal", "full"}, default="auto"
         Form of :math:`W`. A full one has rank one besides its multiple of the identity,
-        and is stored as such.
+        and is stored as such. "auto" lets the hold-out choose, and is "diagonal"
+        without one.
 
     query_dependent : bool, default=True
         Whether each reference has its own :math:`W`. False learns a single one from the
         triplets of all references.
 
-    references : {"medoids", "centers", "random"} or array-like, default="medoids"
-        Where the reference queries come from: the samples next to the centres of
-        k-means, the centres themselves, samples drawn at random; or an array, either
-        one-dimensional with rows of `X` or two-dimensional with the queries. A
-        reference that is no sample takes over what is relevant to the sample next to
-        it. Samples that are relevant to nothing are passed over.
+    references : {"random", "medoids", "centers"} or array-like, default="random"
+        Where the reference queries come from: samples drawn at random; the samples next
+        to the centres of k-means; or the centres themselves. An array holds rows of `X`
+        if it is one-dimensional, queries if it is two-dimensional. A reference that is
+        no sample takes over what is relevant to the sample next to it. Samples that are
+        relevant to nothing are passed over.
 
-    n_references : int, default=1000
-        Number of references; fewer where `X` has not as many, or where several centres
-        have the same sample next to them. Not used with an array of `references`.
+    n_references : int, default=2000
+        Largest number of references. All samples are references if they are fewer. Not
+        used with an array of `references`.
 
     candidates : {"balanced", "nearest", "hard", "random"}, default="balanced"
         How the labelled candidates of a reference are chosen: half relevant and half
         irrelevant at random; the nearest samples of whatever kind; the nearest relevant
-        and the nearest irrelevant ones, half each; or any samples at random.
+        and the nearest irrelevant ones, half each; or any samples at random. Balanced
+        ones had the highest mean average precision on the sets tried.
 
     n_candidates : int, default=50
-        Number of candidates of a reference; fewer where one kind has not as many. Each
-        relevant candidate makes a triplet with each irrelevant one.
+        Largest number of candidates per reference. Each relevant candidate makes a
+        triplet with each irrelevant one.
 
-    n_neighbors : int, default=10
+    n_neighbors : int, default=5
         Number of references that a new query takes its matrix from.
 
-    weights : {"uniform", "distance"} or callable, default="uniform"
-        Weights of these: equal, by the inverse of their distance, or what a callable
-        makes of an array of distances of shape (n_queries, n_neighbors).
+    holdout : {"objects", "samples"} or None, default="objects"
+        What future queries will be, which decides how far to go from the start:
+        "objects" of classes never seen, "samples" of the classes in `y`. Samples of
+        this kind are held out, and they choose `matrix_` and `shrinkage_`; then all
+        samples are learned from. None is the paper's form: no shrinkage.
 
     tol : float, default=1e-3
         Largest violation of the optimality conditions, in units of the margin.
 
     max_iter : int, default=1000
-        Most steps of the solver, counted in multiples of the number of triplets.
-
-    warm_start : bool, default=False
-        Start from the solution of the last fit, if that had as many triplets. Along a
-        path of `C` or `sigma` this saves most of the steps. Give `random_state` an int,
-        or the triplets change between the fits.
+        Largest number of steps of the solver, in multiples of the number of triplets.
 
     n_jobs : int, default=None
         Threads of k-means and over the references. The result does not depend on it.
 
     random_state : int, RandomState instance or None, default=None
-        Decides on the references and on candidates drawn at random. An int makes `fit`
-        repeatable.
+        Decides on what is held out, the references and the candidates. An int makes
+        `fit` repeatable.
 
     Attributes
     ----------
+    matrix_ : {"diagonal", "full"} or None
+        Form of the matrices. None if the hold-out keeps the start: then nothing is
+        learned, and there are none of the attributes from `reference_queries_` to
+        `violation_`.
+
+    shrinkage_ : float
+        Share :math:`s` of the query in its surrogate; 1 if the start is kept.
+
+    holdout_gain_, holdout_error_ : float
+        Gain of the choice over the start in mean average precision on held-out samples,
+        and its standard error. Not there with ``holdout=None``.
+
+    holdout_results_ : dict
+        Measures of all candidates on held-out samples, if any were held out.
+
+    idf_ : ndarray of shape (n_features,) or None
+        Inverse document frequencies, if `X` holds counts. Rows are then those of tf-idf
+        to the power 3/4.
+
     reference_queries_ : {ndarray, csr_array} of shape (n_references, n_features)
         The references, of unit length.
 
@@ -141,6 +189,13 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
         without triplets has the identity itself. A single entry with
         ``query_dependent=False``.
 
+    norms_ : ndarray of shape (n_references,)
+        Frobenius norm of each :math:`W`.
+
+    mean_length_ : float
+        Mean length of the references' own surrogates under :math:`W / \lVert W
+        \rVert`, which learned surrogates are divided by.
+
     reference_weights_ : ndarray of shape (n_references, n_features)
         The diagonals :math:`w = v + k` of diagonal matrices.
 
@@ -154,7 +209,7 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
         Number of steps taken for each.
 
     n_iter_ : int
-        The most steps taken for any reference, in multiples of its triplets.
+        The most steps taken for any reference in multiples of its triplets, at least 1.
 
     dual_objective_ : ndarray of shape (n_references,)
         Value of the dual problem, to be maximised.
@@ -207,22 +262,21 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
     >>> cosine = CosineSimilarity(use_idf=False).fit(X[:900])
     >>> round(cosine.score(X[900:], y[900:]), 2)
     0.69
-    >>> ranker = AngularBilinearRanker(n_references=200, random_state=0)
+    >>> ranker = AngularBilinearRanker(holdout="samples", random_state=0)
     >>> ranker = ranker.fit(X[:900], y[:900])
     >>> round(ranker.score(X[900:], y[900:]), 2)
-    0.78
-    >>> ranker = ranker.set_params(matrix="full").fit(X[:900], y[:900])
-    >>> round(ranker.score(X[900:], y[900:]), 2)
-    0.85
+    0.9
+    >>> ranker.matrix_, ranker.shrinkage_
+    ('full', 0.1)
     """
 
     _parameter_constraints: dict = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "sigma": [Interval(Real, 0, 1, closed="left")],
-        "matrix": [StrOptions({"diagonal", "full"})],
+        "matrix": [StrOptions({"auto", "diagonal", "full"})],
         "query_dependent": ["boolean"],
         "references": [
-            StrOptions({"medoids", "centers", "random"}),
+            StrOptions({"random", "medoids", "centers"}),
             "array-like",
             "sparse matrix",
         ],
@@ -230,10 +284,9 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
         "candidates": [StrOptions({"balanced", "nearest", "hard", "random"})],
         "n_candidates": [Interval(Integral, 2, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "weights": [StrOptions({"uniform", "distance"}), callable],
+        "holdout": HOLDOUT,
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
@@ -241,19 +294,18 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
     def __init__(
         self,
         C=1.0,
-        sigma=0.95,
         *,
-        matrix="diagonal",
+        sigma=0.95,
+        matrix="auto",
         query_dependent=True,
-        references="medoids",
-        n_references=1000,
+        references="random",
+        n_references=2000,
         candidates="balanced",
         n_candidates=50,
-        n_neighbors=10,
-        weights="uniform",
+        n_neighbors=5,
+        holdout="objects",
         tol=1e-3,
         max_iter=1000,
-        warm_start=False,
         n_jobs=None,
         random_state=None,
     ):
@@ -266,71 +318,43 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
         self.candidates = candidates
         self.n_candidates = n_candidates
         self.n_neighbors = n_neighbors
-        self.weights = weights
+        self.holdout = holdout
         self.tol = tol
         self.max_iter = max_iter
-        self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    @all_or_nothing
-    def fit(self, X, y):
-        """Choose references and candidates, and learn a matrix for each reference.
+    def _learn(
+        self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
+    ) -> dict:
+        given = check_references(self.references, X)
+        rng = make_generator(self.random_state)
+        if self.holdout is None:
+            setting, attributes = self._plain_setting(), {}
+        else:
+            path = partial(self._path, X, relevance, given)
+            setting, attributes = choose(path, relevance, self.holdout, rng, advance)
+        idf = attributes["idf_"] = start_weights(X)
+        if setting is START:
+            return attributes | {"matrix_": None, "shrinkage_": 1.0, "n_iter_": 1}
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns)
-            Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk.
-
-        Returns
-        -------
-        self : object
-            The estimator itself.
-        """
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_min_samples=2,
-        )
-        relevance = check_relevance(y, n_samples=X.shape[0])
-        _check_learnable(relevance)
-        X = _unit_rows(X)
-        # A stream each, so that the candidates do not depend on how references came.
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
-        references, indices, are_samples = self._choose_references(
-            X, relevance, np.random.RandomState(seeds[0])
-        )
-        blocks = self._choose_candidates(
-            X,
-            relevance,
-            references,
-            indices,
-            are_samples,
-            np.random.RandomState(seeds[1]),
+        X = start_rows(X, idf)
+        references, indices, blocks = self._choose_triplets(
+            X, idf, relevance, given, np.arange(X.shape[0]), self.n_references, rng
         )
         if not blocks:
             raise ValueError(
-                f"No reference has both a relevant and an irrelevant candidate in y "
+                "No reference has both a relevant and an irrelevant candidate in y "
                 f"with {len(indices)} references and n_candidates={self.n_candidates}: "
-                f"raise either, or choose other candidates than "
+                "raise either, or choose other candidates than "
                 f'"{self.candidates}".'
             )
-        return self._learn(X, y, references, indices, blocks)
+        return self._solve(X, references, indices, blocks, setting, attributes, advance)
 
     @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    @all_or_nothing
-    def fit_triplets(self, X, triplets):
-        """Learn from triplets instead of labels.
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit_triplets(self, X: MatrixLike, triplets: ArrayLike) -> Self:
+        """Learn from triplets instead of labels, all the way: without a hold-out.
 
         Parameters
         ----------
@@ -339,831 +363,220 @@ class AngularBilinearRanker(SimilarityMixin, CallbackSupportMixin, BaseEstimator
 
         triplets : array-like of shape (n_triplets, 3), dtype int
             Rows of `X`: a query, a sample that is relevant to it, and one that is not,
-            or less so. The queries become the references; `references`, `candidates`
-            and their numbers are not used.
+            or less so. The queries become the references; `references`, `candidates`,
+            their numbers and `holdout` are not used.
 
         Returns
         -------
         self : object
             The estimator itself.
         """
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C"
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            triplets = check_triplets(triplets, rows.shape[0])
+            idf = start_weights(rows)
+            rows = start_rows(rows, idf)
+            indices, query = np.unique(triplets[:, 0], return_inverse=True)
+            blocks = blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
+            with callback_steps(self, X, None) as advance:
+                attributes = self._solve(
+                    rows,
+                    rows[indices],
+                    indices,
+                    blocks,
+                    self._plain_setting(),
+                    {"idf_": idf},
+                    advance,
+                )
+                self.__dict__.update(attributes)
+        return self
+
+    def _plain_setting(self):
+        """Learn all the way; a diagonal unless a full matrix is asked for."""
+        return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
+
+    def _path(self, X, relevance, given, train, test, rng) -> Iterator[tuple]:
+        """Matrices learned from some rows, and how they compare the held-out ones."""
+        idf = start_weights(X[train])
+        rows, held_out = start_rows(X[train], idf), start_rows(X[test], idf)
+        with one_blas_thread():
+            start = inner_products(held_out, held_out)
+        yield START, start
+
+        n_references = self.n_references
+        if self.holdout == "objects":
+            n_references = min(n_references, MAX_FOLD_REFERENCES)
+        references, _, blocks = self._choose_triplets(
+            rows, idf, relevance.take(train), given, train, n_references, rng
         )
-        triplets = check_triplets(triplets, X.shape[0])
-        X = _unit_rows(X)
-        indices, query = np.unique(triplets[:, 0], return_inverse=True)
-        blocks = _blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
-        return self._learn(X, None, X[indices], indices, blocks)
+        if not blocks:
+            return
+        for form in ("diagonal", "full") if self.matrix == "auto" else (self.matrix,):
+            dual = self._make_dual(rows, references, blocks, form)
+            with one_blas_thread():
+                for task in dual.tasks():
+                    while not task.done:
+                        task.advance()
+                matrices = dual.matrices()
+                learned = self._apply(matrices, held_out, matrices.mean_length())
+                learned = inner_products(learned, held_out)
+            for shrinkage in SHRINKAGES:
+                # (angular-shrinkage), but for the length, which ranks nothing
+                S = (1 - shrinkage) * learned + shrinkage * start
+                yield Setting(form, shrinkage), S
 
-    def _choose_references(self, X, relevance, rng):
-        """The queries, the samples that stand for them, and whether they are these."""
-        eligible = np.flatnonzero(relevance.can_query)
-        if not isinstance(self.references, str):
-            return self._given_references(X, eligible)
-        n_references = min(self.n_references, len(eligible))
-        if n_references == len(eligible):
-            return X[eligible], eligible, True
-        if self.references == "random":
-            chosen = sample_without_replacement(
-                len(eligible), n_references, random_state=rng
+    def _choose_triplets(self, X, idf, relevance, given, rows, n_references, rng):
+        """The references, the samples that stand for them, and blocks of triplets.
+
+        `X` has some `rows` of the training data; references are `given` as an array, or
+        by name.
+        """
+        # A stream each, so that the candidates do not depend on how references came.
+        reference_rng, candidate_rng = rng.spawn(2)
+        if isinstance(given, str):
+            references, indices = choose_references(
+                given, n_references, X, relevance.can_query, self.n_jobs, reference_rng
             )
-            indices = eligible[np.sort(chosen)]
-            return X[indices], indices, True
-
-        _check_memory(
+        else:
+            references, indices = place_references(
+                given, X, idf, relevance.can_query, rows
+            )
+        blocks = choose_candidates(
+            self.candidates,
+            self.n_candidates,
             X,
-            n_references,
-            "k-means, which has dense centres",
-            'lower n_references or use references="random"',
+            relevance,
+            references,
+            indices,
+            candidate_rng,
         )
-        kmeans = MiniBatchKMeans(
-            n_references,
-            batch_size=max(1024, 4 * n_references),
-            n_init=1,
-            random_state=rng,
-        )
-        among = X[eligible]
-        if sparse.issparse(among):  # k-means takes no 64-bit indices
-            among.indices = among.indices.astype(np.int32, copy=False)
-            among.indptr = among.indptr.astype(np.int32, copy=False)
-        with threadpool_limits(effective_n_jobs(self.n_jobs), user_api="openmp"):
-            centers = normalize(kmeans.fit(among).cluster_centers_)
-        nearest = _nearest_rows(centers, X, eligible)
-        if self.references == "medoids":
-            indices = np.unique(nearest)
-            return X[indices], indices, True
-        return _like(centers, X), nearest, False
+        return references, indices, blocks
 
-    def _given_references(self, X, eligible):
-        references = check_array(
-            self.references,
-            accept_sparse="csr",
-            dtype=None,
-            ensure_2d=False,
-            input_name="references",
-        )
-        if references.ndim == 1:
-            n_samples = X.shape[0]
-            if references.dtype.kind not in "iu":
-                raise ValueError(
-                    "A one-dimensional array of references must hold rows of X; got "
-                    f"{references.dtype}."
-                )
-            if references.min() < 0 or references.max() >= n_samples:
-                raise ValueError(
-                    f"references must be rows of X, from 0 to {n_samples - 1}; got "
-                    f"{references.min()} to {references.max()}."
-                )
-            return X[references], references.astype(np.int64), True
-        if references.ndim != 2 or references.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"references must have the {X.shape[1]} features of X; got shape "
-                f"{references.shape}."
-            )
-        references = _unit_rows(_like(references.astype(X.dtype), X))
-        return references, _nearest_rows(references, X, eligible), False
-
-    def _choose_candidates(self, X, relevance, references, indices, are_samples, rng):
-        """Blocks of all pairs of a relevant and an irrelevant candidate."""
-        n_samples = X.shape[0]
-        by_distance = self.candidates in ("nearest", "hard")
-        n_relevant = self.n_candidates // 2
-        blocks = []
-        n_rows = get_chunk_n_rows(32 * n_samples, max_n_rows=len(indices))
-        for batch in gen_batches(len(indices), n_rows):
-            # 1 for relevant, 0 for irrelevant, -1 for junk and the reference itself
-            kind = relevance.block(indices[batch], slice(None))
-            if are_samples:
-                kind[np.arange(len(kind)), indices[batch]] = -1
-            if by_distance:
-                S = safe_sparse_dot(references[batch], X.T, dense_output=True)
-            for i, reference in enumerate(range(batch.start, batch.stop)):
-                if self.candidates in ("nearest", "random"):
-                    pools = [(kind[i] >= 0, self.n_candidates)]
-                else:
-                    pools = [
-                        (kind[i] == 1, n_relevant),
-                        (kind[i] == 0, self.n_candidates - n_relevant),
-                    ]
-                chosen = []
-                for pool, n in pools:
-                    rows = np.flatnonzero(pool)
-                    if len(rows) > n and by_distance:
-                        rows = rows[_largest(S[i : i + 1, rows], n)[0]]
-                    elif len(rows) > n:
-                        draw = sample_without_replacement(
-                            len(rows), n, random_state=rng
-                        )
-                        rows = rows[np.sort(draw)]
-                    chosen.append(rows)
-                rows = np.concatenate(chosen)
-                relevant = kind[i, rows] == 1
-                blocks += _blocks_of_pairs(reference, rows[relevant], rows[~relevant])
-        return blocks
-
-    def _learn(self, X, y, references, indices, blocks):
-        if self.matrix == "full" and not self.query_dependent:
-            _check_memory(
+    def _make_dual(self, X, references, blocks, form):
+        if form == "full" and not self.query_dependent:
+            check_memory(
                 X,
-                len(indices),
+                references.shape[0],
                 "a single full matrix, which has a dense row for each reference",
                 "lower n_references",
             )
 
         # From here on the inputs are sound: kernels check nothing.
-        dual = _Dual(
+        return Dual(
             X,
             references,
             blocks,
             pooled=not self.query_dependent,
-            diagonal=self.matrix == "diagonal",
+            diagonal=form == "diagonal",
             kappa=self.sigma / (X.shape[1] * (1 - self.sigma)),
             C=self.C,
             tol=self.tol,
             max_iter=self.max_iter,
             n_threads=effective_n_jobs(self.n_jobs),
-            keep_alpha=self.warm_start,
         )
-        if self.warm_start and hasattr(self, "_alpha"):
-            dual.start_from(self._alpha)
 
-        def attributes():
-            return self._describe(dual, indices)
+    def _solve(self, X, references, indices, blocks, setting, known, advance):
+        """The fitted attributes, with those that are known already."""
+        dual = self._make_dual(X, references, blocks, setting.matrix)
 
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        def describe():
+            return known | self._describe(dual, indices, setting)
+
         stop = False
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             for task in dual.tasks():
                 while not (stop or task.done):
-                    part = context.subcontext(task_name=task.name)
-                    part.call_on_fit_task_begin(estimator=self, X=X, y=y)
                     task.advance()
-                    stop = part.call_on_fit_task_end(
-                        estimator=self,
-                        X=X,
-                        y=y,
-                        reconstruction_attributes=attributes,
-                    )
-            fitted = attributes()
+                    stop = advance(task.name, describe)
+            fitted = describe()
         n_late = np.count_nonzero(dual.is_late)
         if n_late:
-            warnings.warn(
+            warn_user(
                 f"{n_late} of {np.count_nonzero(dual.n_triplets)} problems did not "
-                f"reach tol={self.tol} in max_iter={self.max_iter} steps a triplet. "
+                f"reach tol={self.tol} in max_iter={self.max_iter} steps per triplet. "
                 "Raise either, or lower C or sigma.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        context.call_on_fit_task_end(
-            estimator=self, X=X, y=y, reconstruction_attributes=fitted
-        )
-        return self
+        return fitted
 
-    def _describe(self, dual, indices):
-        """The fitted attributes, from the solution so far."""
-        n_features = dual.X.shape[1]
-        directions, trace = dual.directions()
+    def _describe(self, dual, indices, setting):
+        """The fitted attributes of the solution so far."""
+        matrices = dual.matrices()
         n_steps, violation, sum_alpha, quadratic, hinge = dual.report().T
-
-        # (angular-norm)  |W|^2 = <W, A W> + sigma / d (tr W)^2
-        trace_W = trace / (1 - self.sigma)
-        norm = np.sqrt(np.maximum(quadratic, 0) + self.sigma / n_features * trace_W**2)
-        identity_weights = dual.kappa * trace
-        # No triplets, or candidates that differ by rounding errors only: the identity.
-        empty = norm <= 1e-8 * sum_alpha
-        norm[empty] = np.sqrt(n_features)
-        identity_weights[empty] = 1
-        if empty.any():
-            keep = np.broadcast_to(~empty, directions.shape[0])
-            directions = _scale_rows(directions, keep.astype(np.float64))
-        cosine = trace_W / (norm * np.sqrt(n_features))
-        cosine[empty] = 1
-
         objective = sum_alpha - quadratic / 2
-        n_triplets = dual.n_triplets
-        fitted = {
-            "reference_queries_": dual.references,
+        steps_per_triplet = np.ceil(n_steps / np.maximum(dual.n_triplets, 1))
+        return {
+            "matrix_": setting.matrix,
+            "shrinkage_": setting.shrinkage,
+            "reference_queries_": matrices.queries,
             "reference_indices_": indices,
-            "directions_": directions.astype(dual.X.dtype, copy=False),
-            "identity_weights_": identity_weights,
-            "angles_": np.arccos(np.clip(cosine, -1, 1)),
-            "n_triplets_": n_triplets,
+            "directions_": matrices.directions,
+            "identity_weights_": matrices.identity_weights,
+            "norms_": matrices.norms,
+            "angles_": matrices.angles,
+            "mean_length_": matrices.mean_length(),
+            "n_triplets_": dual.n_triplets,
             "n_steps_": n_steps.astype(np.int64),
-            "n_iter_": int(np.ceil(n_steps / np.maximum(n_triplets, 1)).max()),
+            "n_iter_": int(steps_per_triplet.max(initial=1)),
             "dual_objective_": objective,
             "dual_gap_": quadratic / 2 + self.C * hinge - objective,
             "violation_": violation,
-            "_norm": norm,
-            "_n_features_out": n_features,
         }
-        if self.warm_start:
-            fitted["_alpha"] = dual.alpha
-        return fitted
 
     @property
-    def reference_weights_(self):
-        """Diagonals of the learned matrices, one a row."""
+    def reference_weights_(self) -> np.ndarray:
+        """Diagonals of the learned matrices, one per row."""
         check_is_fitted(self)
-        if self.matrix == "full":
+        if self.matrix_ != "diagonal":
             raise AttributeError(
-                "Full matrices have no vector of weights: reference_queries_, "
-                "directions_ and identity_weights_ define them."
+                "There are weights where the matrices are diagonal; here matrix_ is "
+                f"{self.matrix_!r}."
             )
         directions = self.directions_
         if sparse.issparse(directions):
-            _check_memory(
+            check_memory(
                 directions,
                 directions.shape[0],
                 "dense weights",
                 "add directions_ and identity_weights_ for the rows you need",
             )
-            directions = _dense(directions)
+            directions = to_dense(directions)
         return directions + self.identity_weights_[:, None].astype(directions.dtype)
 
     def _encode_queries(self, X):
-        X = _unit_rows(X)
-        width = self.reference_queries_.shape[0]
-        width += 0 if sparse.issparse(X) else X.shape[1]
-        n_rows = get_chunk_n_rows(32 * width, max_n_rows=X.shape[0])
-        surrogates = [
-            self._surrogates(X[batch]) for batch in gen_batches(X.shape[0], n_rows)
-        ]
-        if sparse.issparse(X):
-            return sparse.vstack(surrogates, format="csr")
-        return np.concatenate(surrogates)
-
-    def _surrogates(self, Q):
-        """(angular-surrogate) for rows of unit length."""
-        if self.query_dependent:
-            share, on_identity = self._mix(Q)
-            mixed = share @ self.directions_
-            if self.matrix == "diagonal":
-                mixed = _multiply(Q, mixed if sparse.issparse(Q) else _dense(mixed))
-        else:
-            on_identity = np.repeat(self.identity_weights_, Q.shape[0])
-            if self.matrix == "diagonal":
-                mixed = _multiply(Q, _dense(self.directions_))
-            else:
-                mixed = (Q @ self.reference_queries_.T) @ self.directions_
-        surrogates = _like(mixed, Q) + _scale_rows(Q, on_identity)
-        return normalize(surrogates.astype(Q.dtype, copy=False), copy=False)
-
-    def _mix(self, Q):
-        """Shares of the neighbours' directions in each surrogate, and of the query."""
-        n_queries, n_references = Q.shape[0], self.reference_queries_.shape[0]
-        n_neighbors = min(self.n_neighbors, n_references)
-        similarity = safe_sparse_dot(Q, self.reference_queries_.T, dense_output=True)
-        neighbors = _largest(similarity, n_neighbors)
-        similarity = np.take_along_axis(similarity, neighbors, axis=1)
-        distance = np.sqrt(np.maximum(2 - 2 * _round(similarity), 0))
-        share = _get_weights(distance.astype(np.float64), self.weights)
-        share = 1.0 if share is None else np.asarray(share)
-        share = share / self._norm[neighbors]
-        on_identity = np.sum(share * self.identity_weights_[neighbors], axis=1)
-        if self.matrix == "full":
-            share = share * similarity
-        share = sparse.csr_array(
-            (
-                share.astype(Q.dtype).ravel(),
-                neighbors.ravel(),
-                np.arange(n_queries + 1) * n_neighbors,
-            ),
-            shape=(n_queries, n_references),
+        Q = start_rows(X, self.idf_)
+        if self.shrinkage_ == 1:
+            return Q
+        matrices = Matrices(
+            self.reference_queries_,
+            self.directions_,
+            self.identity_weights_,
+            self.norms_,
+            self.angles_,
+            diagonal=self.matrix_ == "diagonal",
+            pooled=not self.query_dependent,
         )
-        return share, on_identity
+        # (angular-shrinkage)
+        learned = self._apply(matrices, Q, self.mean_length_)
+        if self.shrinkage_ > 0:
+            kept = np.full(Q.shape[0], self.shrinkage_)
+            learned = scale_rows(learned, 1 - kept) + scale_rows(Q, kept)
+        return unit_rows(learned)
+
+    def _apply(self, matrices, Q, length):
+        """Mean surrogates over that length, by blocks of queries."""
+        width = matrices.queries.shape[0]
+        width += 0 if sparse.issparse(Q) else Q.shape[1]
+        n_rows = get_chunk_n_rows(32 * width, max_n_rows=Q.shape[0])
+        parts = [
+            matrices.apply(Q[batch], self.n_neighbors)
+            for batch in gen_batches(Q.shape[0], n_rows)
+        ]
+        if sparse.issparse(Q):
+            surrogates = sparse.vstack(parts, format="csr")
+        else:
+            surrogates = np.concatenate(parts)
+        return scale_rows(surrogates, np.full(Q.shape[0], 1 / length if length else 0))
 
     def _encode_items(self, X):
-        return _unit_rows(X)
-
-
-# -- Triplets, in blocks of bounded size --
-
-
-class _Block(NamedTuple):
-    """Triplets of one reference among a bounded number of candidates."""
-
-    reference: int
-    rows: np.ndarray  # of X, the relevant ones first
-    n_relevant: int
-    pairs: np.ndarray | None = None  # (2, n_triplets) places in rows; None for all
-
-    @property
-    def n_triplets(self):
-        if self.pairs is None:
-            return self.n_relevant * (len(self.rows) - self.n_relevant)
-        return self.pairs.shape[1]
-
-    def triplets(self):
-        """Places in `rows` of the relevant and of the irrelevant side."""
-        if self.pairs is not None:
-            return self.pairs
-        place = np.arange(len(self.rows), dtype=np.int32)
-        relevant, irrelevant = place[: self.n_relevant], place[self.n_relevant :]
-        return np.repeat(relevant, len(irrelevant)), np.tile(irrelevant, len(relevant))
-
-
-def _blocks_of_pairs(reference, relevant, irrelevant):
-    """All pairs, as a grid of blocks; no block where one kind is missing."""
-    blocks = []
-    for i in range(0, len(relevant), BLOCK_SIDE):
-        for j in range(0, len(irrelevant), BLOCK_SIDE):
-            own = relevant[i : i + BLOCK_SIDE]
-            rows = np.concatenate([own, irrelevant[j : j + BLOCK_SIDE]])
-            blocks.append(_Block(reference, rows, len(own)))
-    return blocks
-
-
-def _blocks_of_triplets(query, relevant, irrelevant):
-    """Blocks of listed triplets, for queries numbered from 0."""
-    order = np.argsort(query, kind="stable")
-    ends = np.cumsum(np.bincount(query))
-    blocks = []
-    for reference, own in enumerate(np.split(order, ends[:-1])):
-        i_rows, i = np.unique(relevant[own], return_inverse=True)
-        j_rows, j = np.unique(irrelevant[own], return_inverse=True)
-        i_tile, i = np.divmod(i.astype(np.int32), BLOCK_SIDE)
-        j_tile, j = np.divmod(j.astype(np.int32), BLOCK_SIDE)
-        for a in range(i_tile.max() + 1):
-            for b in range(j_tile.max() + 1):
-                inside = (i_tile == a) & (j_tile == b)
-                if inside.any():
-                    own = i_rows[a * BLOCK_SIDE : (a + 1) * BLOCK_SIDE]
-                    other = j_rows[b * BLOCK_SIDE : (b + 1) * BLOCK_SIDE]
-                    rows = np.concatenate([own, other])
-                    pairs = np.stack([i[inside], j[inside] + np.int32(len(own))])
-                    blocks.append(_Block(reference, rows, len(own), pairs))
-    return blocks
-
-
-# -- Solving them --
-
-
-class _Dual:
-    """The dual problems of all references, or the one of all together.
-
-    Attributes
-    ----------
-    alpha : list of ndarray or None
-        The variables of the triplets, block by block; None for zeros.
-
-    beta : list of ndarray
-        Their sums over the triplets of each candidate, (angular-beta).
-
-    block_report : ndarray of shape (n_blocks, 5)
-        Columns of the kernel's report.
-
-    is_late : ndarray of shape (n_problems,), dtype bool
-        Whether `max_iter` came before `tol`.
-    """
-
-    def __init__(
-        self,
-        X,
-        references,
-        blocks,
-        *,
-        pooled,
-        diagonal,
-        kappa,
-        C,
-        tol,
-        max_iter,
-        n_threads,
-        keep_alpha,
-    ):
-        self.X = X
-        self.references = references
-        self.blocks = blocks
-        self.pooled = pooled
-        self.diagonal = diagonal
-        self.kappa = kappa
-        self.C = C
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.keep_alpha = keep_alpha
-        self.reference = np.array([block.reference for block in blocks])
-        self.owner = np.zeros_like(self.reference) if pooled else self.reference
-        self.n_rows = np.array([len(block.rows) for block in blocks])
-        self.block_triplets = np.array([block.n_triplets for block in blocks])
-        self.alpha = [np.zeros(n) if keep_alpha else None for n in self.block_triplets]
-        self.beta = [np.zeros(n) for n in self.n_rows]
-        self.block_report = np.zeros((len(blocks), 5))
-        n_problems = 1 if pooled else references.shape[0]
-        self.n_triplets = np.zeros(n_problems, dtype=np.int64)
-        np.add.at(self.n_triplets, self.owner, self.block_triplets)
-        self.is_late = np.zeros(n_problems, dtype=bool)
-        self.descents = []
-
-    def start_from(self, alpha):
-        """Take over a solution, if it is one for as many triplets."""
-        if list(map(len, alpha)) == self.block_triplets.tolist():
-            self.alpha = [np.minimum(a, self.C) for a in alpha]
-            self.beta = [
-                _beta(a, *block.triplets(), len(block.rows))
-                for a, block in zip(self.alpha, self.blocks, strict=True)
-            ]
-
-    def tasks(self):
-        """What to do in turn: batches of small problems, then each large one."""
-        n_blocks = np.bincount(self.owner)
-        small = np.flatnonzero((n_blocks[self.owner] == 1) & (not self.pooled))
-        size = np.cumsum(np.maximum(self.n_rows[small] ** 2, 2**14)) // BATCH_SIZE
-        batches = np.split(small, np.flatnonzero(np.diff(size)) + 1)
-        large = np.unique(np.delete(self.owner, small))
-        self.descents = [
-            _Descent(self, np.flatnonzero(self.owner == owner)) for owner in large
-        ]
-        return [_Batch(self, batch) for batch in batches if len(batch)] + self.descents
-
-    def solve(self, numbers, *, scores=None, max_iter, n_threads=1):
-        """Run SMO on some blocks, each by itself; returns the kernel's report.
-
-        Without the `scores` of the candidates, a block is all there is to its problem.
-        """
-        blocks = [self.blocks[number] for number in numbers]
-        n_rows, n_triplets = self.n_rows[numbers], self.block_triplets[numbers]
-        offsets = _offsets(n_rows)
-        gram_offsets = _offsets(n_rows**2)
-        triplet_offsets = _offsets(n_triplets)
-        grams = np.empty(gram_offsets[-1])
-        layout = (
-            self.reference[numbers],
-            np.concatenate([block.rows for block in blocks]),
-            offsets,
-            gram_offsets,
-            self.diagonal,
-            self.kappa,
-            n_threads,
-            grams,
-        )
-        if sparse.issparse(self.X):
-            rows, queries = _csr_arrays(self.X, self.references)
-            grams_csr(*rows, *queries, self.X.shape[1], *layout)
-        else:
-            grams_dense(self.X, self.references, *layout)
-
-        if scores is None:
-            scores = np.zeros(offsets[-1])
-            for b, number in enumerate(numbers):
-                if self.alpha[number] is not None:
-                    gram = grams[gram_offsets[b] : gram_offsets[b + 1]]
-                    gram = gram.reshape(n_rows[b], n_rows[b])
-                    scores[offsets[b] : offsets[b + 1]] = gram @ self.beta[number]
-        alpha = np.zeros(triplet_offsets[-1])
-        for b, number in enumerate(numbers):
-            if self.alpha[number] is not None:
-                alpha[triplet_offsets[b] : triplet_offsets[b + 1]] = self.alpha[number]
-        sides = [block.triplets() for block in blocks]
-        relevant = np.concatenate([i for i, _ in sides])
-        irrelevant = np.concatenate([j for _, j in sides])
-        report = np.empty((len(blocks), 5))
-        smo(
-            grams,
-            gram_offsets,
-            offsets,
-            relevant,
-            irrelevant,
-            triplet_offsets,
-            self.C,
-            self.tol,
-            max_iter,
-            n_threads,
-            alpha,
-            scores,
-            report,
-        )
-
-        shift = np.repeat(offsets[:-1], n_triplets)
-        beta = _beta(alpha, relevant + shift, irrelevant + shift, offsets[-1])
-        for b, number in enumerate(numbers):
-            self.alpha[number] = alpha[triplet_offsets[b] : triplet_offsets[b + 1]]
-            self.beta[number] = beta[offsets[b] : offsets[b + 1]]
-        return report
-
-    def report(self):
-        """The kernel's report for each problem."""
-        for descent in self.descents:
-            descent.look()
-        report = np.zeros((len(self.n_triplets), 5))
-        np.add.at(report, self.owner, self.block_report)
-        report[:, 1] = 0
-        np.maximum.at(report[:, 1], self.owner, self.block_report[:, 1])
-        return report
-
-    def directions(self):
-        """The learned part of each W, and its trace: (angular-solution)."""
-        combine = sparse.csr_array(
-            (
-                np.concatenate(self.beta),
-                (
-                    np.repeat(self.reference, self.n_rows),
-                    np.concatenate([block.rows for block in self.blocks]),
-                ),
-            ),
-            shape=(self.references.shape[0], self.X.shape[0]),
-        )
-        directions = combine @ self.X
-        weights = _multiply(directions, self.references)
-        trace = weights.sum(axis=1, dtype=np.float64)
-        if self.pooled:
-            trace = trace.sum(keepdims=True)
-            weights = _like(weights.sum(axis=0)[None], self.X)
-        return (weights if self.diagonal else directions), trace
-
-
-class _Batch:
-    """Problems of one block each, solved at once."""
-
-    name = "references"
-
-    def __init__(self, dual, numbers):
-        self.dual = dual
-        self.numbers = numbers
-        self.done = False
-
-    def advance(self):
-        dual, numbers = self.dual, self.numbers
-        report = dual.solve(
-            numbers,
-            max_iter=dual.max_iter,
-            n_threads=min(dual.n_threads, len(numbers)),
-        )
-        dual.block_report[numbers] = report
-        at_limit = report[:, 0] >= dual.max_iter * dual.block_triplets[numbers]
-        dual.is_late[dual.owner[numbers]] = at_limit & (report[:, 1] > dual.tol)
-        if not dual.keep_alpha:
-            for number in numbers:
-                dual.alpha[number] = None
-        self.done = True
-
-
-class _Descent:
-    """One problem over several blocks, a pass through them at a time.
-
-    A block sees the others through W alone, which is kept here: (angular-blocks).
-    """
-
-    name = "pass"
-
-    def __init__(self, dual, numbers):
-        self.dual = dual
-        self.numbers = numbers
-        self.done = False
-        self.n_passes = 0
-        # A diagonal W has one row, a full one a row for each of its references.
-        references, self.place = np.unique(dual.reference[numbers], return_inverse=True)
-        if dual.diagonal:
-            self.place[:] = 0
-        self.queries = dual.references[references]
-        self.directions = np.zeros((self.place.max() + 1, dual.X.shape[1]))
-        self.trace = 0.0
-        for number, place in zip(numbers, self.place, strict=True):
-            if dual.beta[number].any():
-                self._move(place, dual.beta[number], *self._features(number))
-
-    def advance(self):
-        n_steps = sum(self._visit(max_iter=STEPS_A_VISIT))
-        self.n_passes += 1
-        self.done = n_steps == 0 or self.n_passes == self.dual.max_iter
-        self.dual.is_late[self.dual.owner[self.numbers[0]]] = self.done and n_steps > 0
-        if not self.done:
-            self._solve_free()
-
-    def look(self):
-        """Bring the report up to date."""
-        sum(self._visit(max_iter=0))
-
-    def _visit(self, max_iter):
-        """Solve the blocks in turn; yields the number of steps taken in each."""
-        dual = self.dual
-        for number, place in zip(self.numbers, self.place, strict=True):
-            q, rows, t = self._features(number)
-            if dual.diagonal:
-                surrogate = q * self.directions[0]
-            else:
-                surrogate = (self.queries @ q) @ self.directions
-            scores = rows @ surrogate + dual.kappa * self.trace * t
-            before = dual.beta[number]
-            report = dual.solve(np.array([number]), scores=scores, max_iter=max_iter)[0]
-            n_steps = report[0]
-            if n_steps:
-                self._move(place, dual.beta[number] - before, q, rows, t)
-            report[0] += dual.block_report[number, 0]
-            dual.block_report[number] = report
-            yield n_steps
-
-    def _features(self, number):
-        """The query, the candidates, and their products with the query."""
-        block = self.dual.blocks[number]
-        q = _dense(self.dual.references[[block.reference]])[0].astype(np.float64)
-        rows = self.dual.X[block.rows]
-        return q, rows, rows @ q
-
-    def _move(self, place, beta, q, rows, t):
-        step = rows.T @ beta
-        self.directions[place] += q * step if self.dual.diagonal else step
-        self.trace += beta @ t
-
-    def _solve_free(self):
-        """Solve for the triplets strictly between the bounds, of all blocks together.
-
-        In general position they are no more than the parameters of W, and they are
-        what the blocks are slow to agree on.
-        """
-        dual = self.dual
-        free = [
-            np.flatnonzero((dual.alpha[number] > 0) & (dual.alpha[number] < dual.C))
-            for number in self.numbers
-        ]
-        fit = np.cumsum([len(own) for own in free]) <= MOST_FREE
-        chosen = [
-            (number, dual.blocks[number], own, place)
-            for number, own, place in zip(
-                self.numbers[fit], free[: fit.sum()], self.place[fit], strict=True
-            )
-            if len(own)
-        ]
-        if not chosen:
-            return
-        n_own = [len(own) for _, _, own, _ in chosen]
-        i, j = np.concatenate(
-            [
-                block.rows[np.stack(block.triplets())[:, own]]
-                for _, block, own, _ in chosen
-            ],
-            axis=1,
-        )
-        queries = [block.reference for _, block, _, _ in chosen]
-        Q = dual.references[np.repeat(queries, n_own)].astype(np.float64)
-        difference = dual.X[i].astype(np.float64) - dual.X[j].astype(np.float64)
-        on_query = _multiply(Q, difference)
-        t = on_query.sum(axis=1)
-
-        # The triplets are candidates themselves, set against one of score 0.
-        n = len(t)
-        gram, scores = np.zeros((n + 1, n + 1)), np.zeros(n + 1)
-        if dual.diagonal:
-            gram[:n, :n] = _dense(on_query @ on_query.T)
-            scores[:n] = on_query @ self.directions[0]
-        else:
-            gram[:n, :n] = _dense(Q @ Q.T) * _dense(difference @ difference.T)
-            surrogates = _dense(Q @ self.queries.T) @ self.directions
-            scores[:n] = _multiply(difference, surrogates).sum(axis=1)
-        gram[:n, :n] += dual.kappa * np.outer(t, t)
-        scores[:n] += dual.kappa * self.trace * t
-        before = np.concatenate(
-            [dual.alpha[number][own] for number, _, own, _ in chosen]
-        )
-        alpha = before.copy()
-        smo(
-            gram.ravel(),
-            _offsets([gram.size]),
-            _offsets([n + 1]),
-            np.arange(n, dtype=np.int32),
-            np.full(n, n, dtype=np.int32),
-            _offsets([n]),
-            dual.C,
-            dual.tol,
-            dual.max_iter,
-            1,
-            alpha,
-            scores,
-            np.empty((1, 5)),
-        )
-
-        place = np.repeat([place for _, _, _, place in chosen], n_own)
-        combine = sparse.csr_array(
-            (alpha - before, (place, np.arange(n))),
-            shape=(len(self.directions), n),
-        )
-        features = on_query if dual.diagonal else difference
-        self.directions += _dense(combine @ features)
-        self.trace += (alpha - before) @ t
-        parts = np.split(alpha, np.cumsum(n_own)[:-1])
-        for (number, block, own, _), part in zip(chosen, parts, strict=True):
-            dual.alpha[number][own] = part
-            dual.beta[number] = _beta(
-                dual.alpha[number], *block.triplets(), len(block.rows)
-            )
-
-
-def _offsets(sizes):
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-
-
-def _beta(alpha, relevant, irrelevant, n_candidates):
-    """(angular-beta): sums of alpha over the triplets, negative if irrelevant."""
-    return np.bincount(relevant, alpha, n_candidates) - np.bincount(
-        irrelevant, alpha, n_candidates
-    )
-
-
-def _csr_arrays(*matrices):
-    """What the kernel takes of each: indices of one type for all, 64-bit indptr."""
-    dtype = np.result_type(*(matrix.indices for matrix in matrices))
-    return [
-        (
-            matrix.data,
-            matrix.indices.astype(dtype, copy=False),
-            matrix.indptr.astype(np.int64, copy=False),
-        )
-        for matrix in matrices
-    ]
-
-
-# -- Rows, and which of them are near --
-
-
-def _unit_rows(X):
-    """A copy with rows of unit length; as a csr_array without duplicates if sparse."""
-    if sparse.issparse(X):
-        X = sparse.csr_array(X, copy=True)
-        X.sum_duplicates()
-        return normalize(X, copy=False)
-    return normalize(X)
-
-
-def _dense(X):
-    return X.toarray() if sparse.issparse(X) else X
-
-
-def _like(rows, X):
-    """Rows in a container of the kind of X."""
-    return sparse.csr_array(rows) if sparse.issparse(X) else _dense(rows)
-
-
-def _multiply(X, Y):
-    """Product entry by entry, sparse if X is."""
-    return sparse.csr_array(X.multiply(Y)) if sparse.issparse(X) else X * Y
-
-
-def _scale_rows(X, scale):
-    if sparse.issparse(X):
-        return sparse.diags_array(scale) @ X
-    return scale[:, None] * X
-
-
-def _round(S):
-    """Cosines without their rounding errors: equal ones stay equal however they were
-    summed, or dense and sparse data, or two BLAS libraries, would break ties apart."""
-    return np.round(S, 5 if S.dtype == np.float32 else 12)
-
-
-def _largest(S, k):
-    """Columns of the k largest cosines of each row in ascending order, the first ones
-    of those that are equal."""
-    S = _round(S)
-    threshold = np.partition(S, S.shape[1] - k, axis=1)[:, [S.shape[1] - k]]
-    keep = threshold <= S
-    for row in np.flatnonzero(np.count_nonzero(keep, axis=1) > k):
-        tied = np.flatnonzero(S[row] == threshold[row])
-        n_spare = np.count_nonzero(keep[row]) - k
-        keep[row, tied[len(tied) - n_spare :]] = False
-    return np.nonzero(keep)[1].reshape(len(S), k)
-
-
-def _nearest_rows(queries, X, eligible):
-    """The eligible row of X next to each query."""
-    nearest = []
-    n_rows = get_chunk_n_rows(24 * len(eligible), max_n_rows=queries.shape[0])
-    among = X[eligible]
-    for batch in gen_batches(queries.shape[0], n_rows):
-        S = safe_sparse_dot(queries[batch], among.T, dense_output=True)
-        nearest.append(_largest(S, 1)[:, 0])
-    return eligible[np.concatenate(nearest)]
-
-
-# -- Refusals --
-
-
-def _check_learnable(relevance):
-    """Refuse targets in which no sample has both something relevant and irrelevant."""
-    queries = np.flatnonzero(relevance.can_query)
-    n_rows = get_chunk_n_rows(8 * len(relevance), max_n_rows=64)
-    for batch in gen_batches(len(queries), n_rows) if len(queries) else ():
-        kind = relevance.block(queries[batch], slice(None))
-        # Each is relevant to itself.
-        has_relevant = np.count_nonzero(kind == 1, axis=1) > 1
-        if np.any(has_relevant & (kind == 0).any(axis=1)):
-            return
-    raise ValueError(
-        "y has no triplet to learn from: it takes a sample with another one that is "
-        "relevant to it, and one that is not."
-    )
-
-
-def _check_memory(X, n_rows, what, remedy):
-    """Refuse to make dense rows of sparse data beyond the working memory."""
-    limit = get_config()["working_memory"]
-    needed = n_rows * X.shape[1] * 8 / 2**20
-    if sparse.issparse(X) and needed > limit:
-        raise ValueError(
-            f"{needed:.0f} MiB would be needed for {what} of {X.shape[1]} features, "
-            f"above the working_memory of {limit} MiB: {remedy}, or raise the limit by "
-            "sklearn.set_config(working_memory=...)."
-        )
+        return start_rows(X, self.idf_)

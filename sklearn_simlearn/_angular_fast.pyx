@@ -192,7 +192,7 @@ def smo(
     const double[::1] grams,             # in
     const int64_t[::1] gram_offsets,     # in
     const int64_t[::1] offsets,          # in: of the candidates
-    const int32_t[::1] relevant,         # in: candidate of the block, a triplet each
+    const int32_t[::1] relevant,         # in: candidate of the block, per triplet
     const int32_t[::1] irrelevant,       # in
     const int64_t[::1] triplet_offsets,  # in
     double C,
@@ -205,7 +205,7 @@ def smo(
 ):
     """Solve (angular-dual) for the triplets of each block, all else held fixed.
 
-    At most `max_iter` steps a triplet are taken. The columns of `report` are the
+    At most `max_iter` steps per triplet are taken. The columns of `report` are the
     number of steps, the largest violation of (angular-kkt), the sum of alpha, the sum
     of alpha_ij (s_i - s_j) and the sum of the hinge losses.
     """

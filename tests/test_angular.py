@@ -1,6 +1,8 @@
 """AngularBilinearRanker: kernels against formulas, the solver against others, and the
 estimator."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import sklearn
@@ -15,9 +17,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from sklearn_simlearn import AngularBilinearRanker, _angular
+from sklearn_simlearn import AngularBilinearRanker, _angular, _angular_dual
 from sklearn_simlearn._angular_fast import grams_csr, grams_dense, smo
+from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn._rows import canonical_csr, start_rows, start_weights, unit_rows
+from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
+
+# The paper's form: no hold-out, no shrinkage.
+plain = partial(AngularBilinearRanker, holdout=None)
 
 each_matrix = pytest.mark.parametrize("matrix", ["diagonal", "full"])
 
@@ -129,7 +137,7 @@ def test_one_triplet_by_hand():
     q = np.array([1.0, 1.0]) / np.sqrt(2)
     X = np.eye(2)
     for sigma in (0.0, 0.9):
-        ranker = AngularBilinearRanker(sigma=sigma, C=5.0)
+        ranker = plain(sigma=sigma, C=5.0)
         ranker.fit_triplets(np.vstack([q, X]), [[0, 1, 2]])
         assert_allclose(ranker.reference_weights_, [[0.5**0.5, -(0.5**0.5)]])
         assert_allclose(ranker.dual_objective_, [0.5])
@@ -146,7 +154,7 @@ def test_one_triplet_that_tilts_towards_the_identity_by_hand():
     # q = (1, 0), z = (1, 0): t = 1, kappa = sigma / (2 (1 - sigma)) = 1/2 at sigma =
     # 1/2, Q = 1 + 1/2, alpha = 2/3, w = alpha (z + kappa (1, 1)) = (1, 1/3).
     X = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    ranker = AngularBilinearRanker(sigma=0.5).fit_triplets(X, [[0, 1, 2]])
+    ranker = plain(sigma=0.5).fit_triplets(X, [[0, 1, 2]])
     assert_allclose(ranker.reference_weights_, [[1, 1 / 3]])
     assert_allclose(ranker.dual_objective_, [1 / 3])
     assert_allclose(ranker.angles_, [np.arctan2(1, 1) - np.arctan2(1 / 3, 1)])
@@ -298,9 +306,7 @@ def test_medoids_are_samples_and_centers_are_not(clusters):
     X, y = clusters
     unit = normalize(X)
     for references in ("medoids", "random"):
-        ranker = AngularBilinearRanker(
-            references=references, n_references=6, random_state=0
-        ).fit(X, y)
+        ranker = plain(references=references, n_references=6, random_state=0).fit(X, y)
         assert_allclose(ranker.reference_queries_, unit[ranker.reference_indices_])
         assert 1 < len(np.unique(ranker.reference_indices_)) <= 6
         assert (y[ranker.reference_indices_] >= 0).all()
@@ -314,18 +320,17 @@ def test_medoids_are_samples_and_centers_are_not(clusters):
 @pytest.mark.parametrize("references", ["medoids", "centers", "random"])
 def test_more_references_than_samples_make_all_of_them_references(references, clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(references=references).fit(X, y)
+    ranker = plain(references=references).fit(X, y)
     assert_array_equal(ranker.reference_indices_, np.flatnonzero(y >= 0))
 
 
 def test_references_can_be_given_as_rows_or_as_queries(clusters):
     X, y = clusters
     rows = np.array([3, 20, 33])
-    by_row = AngularBilinearRanker(references=rows, random_state=0).fit(X, y)
+    by_row = plain(references=rows, random_state=0).fit(X, y)
     assert_array_equal(by_row.reference_indices_, rows)
-    # The sample next to a given query is no reference itself: it may be a candidate.
     for queries in (7 * X[rows], sparse.csr_array(7 * X[rows])):
-        by_query = AngularBilinearRanker(references=queries, random_state=0)
+        by_query = plain(references=queries, random_state=0)
         by_query.fit(X, y)
         assert_array_equal(by_query.reference_indices_, rows)
         assert_allclose(by_query.reference_queries_, by_row.reference_queries_)
@@ -338,7 +343,7 @@ def test_references_without_a_triplet_have_the_identity(clusters):
     X, y = clusters
     y = y.copy()
     y[0] = 99  # alone in its class
-    ranker = AngularBilinearRanker(references=[0, 1], n_neighbors=1, random_state=0)
+    ranker = plain(references=[0, 1], n_neighbors=1, random_state=0)
     ranker.fit(X, y)
     assert_array_equal(ranker.n_triplets_ > 0, [False, True])
     assert_array_equal(ranker.reference_weights_[0], np.ones(8))
@@ -354,15 +359,15 @@ def test_references_without_a_triplet_have_the_identity(clusters):
 def candidates_of(ranker, X, y):
     """Rows of the relevant and irrelevant candidates of each reference."""
     blocks = []
-    original = ranker._learn
+    original = _angular.choose_candidates
 
-    def spy(X, y, references, indices, chosen):
-        blocks.extend(chosen)
-        return original(X, y, references, indices, chosen)
+    def spy(*args):
+        blocks.extend(original(*args))
+        return blocks
 
-    ranker._learn = spy
-    ranker.fit(X, y)
-    del ranker._learn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_angular, "choose_candidates", spy)
+        ranker.fit(X, y)
     return {
         ranker.reference_indices_[block.reference]: np.split(
             block.rows, [block.n_relevant]
@@ -375,7 +380,7 @@ def candidates_of(ranker, X, y):
 @pytest.mark.parametrize("how", ["balanced", "nearest", "hard", "random"])
 def test_candidates(how, container, clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(
+    ranker = plain(
         references=[2, 18, 40], candidates=how, n_candidates=9, random_state=0
     )
     unit = normalize(X)
@@ -406,9 +411,11 @@ def test_candidates(how, container, clusters):
 def test_equally_near_candidates_are_taken_from_the_first():
     # All are at the same distance, up to rounding errors that depend on the order.
     rng = np.random.default_rng(0)
-    X = np.vstack([np.ones(6), [rng.permutation(np.arange(6.0)) for _ in range(12)]])
+    X = np.vstack(
+        [np.ones(6), [rng.permutation(np.arange(6) + 0.5) for _ in range(12)]]
+    )
     y = np.array([0, *([0, 1] * 6)])
-    ranker = AngularBilinearRanker(references=[0], candidates="hard", n_candidates=6)
+    ranker = plain(references=[0], candidates="hard", n_candidates=6)
     for container in (np.asarray, sparse.csr_array):
         ((relevant, irrelevant),) = candidates_of(ranker, container(X), y).values()
         assert_array_equal(relevant, [1, 3, 5])
@@ -419,7 +426,7 @@ def test_junk_and_distractors(clusters):
     X, y = clusters
     matrix = (y[:, None] == np.arange(4)).astype(float)
     matrix[5:15, 0] = -1  # junk for class 0, otherwise distractors
-    ranker = AngularBilinearRanker(references=[0, 20], n_candidates=200)
+    ranker = plain(references=[0, 20], n_candidates=200)
     chosen = candidates_of(ranker, X, matrix)
     assert_array_equal(chosen[0][0], [1, 2, 3, 4])
     assert_array_equal(chosen[0][1], np.arange(15, 65))
@@ -434,7 +441,7 @@ def matrices(ranker):
     V, k = ranker.directions_, ranker.identity_weights_
     Q, eye = ranker.reference_queries_, np.eye(ranker.n_features_in_)
     V, Q = (part.toarray() if sparse.issparse(part) else part for part in (V, Q))
-    if ranker.matrix == "diagonal":
+    if ranker.matrix_ == "diagonal":
         W = np.array([np.diag(v) for v in V])
     else:
         W = np.einsum("ni,nj->nij", Q, V)
@@ -447,7 +454,7 @@ def matrices(ranker):
 @pytest.mark.parametrize("sigma", [0.0, 0.95])
 def test_solution_against_matrices_written_out(matrix, sigma, clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(
+    ranker = plain(
         C=3.0, sigma=sigma, matrix=matrix, n_candidates=12, tol=1e-9, random_state=0
     )
     chosen = candidates_of(ranker, X, y)
@@ -469,28 +476,22 @@ def test_solution_against_matrices_written_out(matrix, sigma, clusters):
 
 
 @each_matrix
-@pytest.mark.parametrize("weights", ["uniform", "distance", lambda d: np.exp(-d)])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed", "mixed back"])
-def test_surrogates_against_matrices_written_out(matrix, weights, kind, clusters):
+def test_surrogates_against_matrices_written_out(matrix, kind, clusters):
     X, y = clusters
     X, Q, y = X[:50], X[50:], y[:50]
     to_fit = sparse.csr_array(X) if kind in ("sparse", "mixed") else X
     query = sparse.csr_array(Q) if kind in ("sparse", "mixed back") else Q
-    ranker = AngularBilinearRanker(
-        matrix=matrix, weights=weights, n_neighbors=3, n_references=9, random_state=0
-    ).fit(to_fit, y)
+    ranker = plain(matrix=matrix, n_neighbors=3, n_references=9, random_state=0).fit(
+        to_fit, y
+    )
     W = matrices(ranker)
     references = normalize(X)[ranker.reference_indices_]
     expected = []
     for q in normalize(Q):
         distance = np.linalg.norm(references - q, axis=1)
         near = np.argsort(distance)[:3]
-        share = {"uniform": np.ones(3), "distance": 1 / distance[near]}.get(
-            weights, np.exp(-distance[near])
-        )
-        mean = sum(
-            s * W[r] / np.linalg.norm(W[r]) for s, r in zip(share, near, strict=True)
-        )
+        mean = sum(W[r] / np.linalg.norm(W[r]) for r in near)
         expected.append(mean.T @ q / np.linalg.norm(mean.T @ q))
     actual = ranker.transform(query)
     assert sparse.issparse(actual) == sparse.issparse(query)
@@ -499,16 +500,9 @@ def test_surrogates_against_matrices_written_out(matrix, weights, kind, clusters
     assert_allclose(ranker.similarity(query, X), expected @ normalize(X).T, atol=1e-9)
 
 
-def test_a_query_at_a_reference_has_its_weights_by_distance(clusters):
-    X, y = clusters
-    ranker = AngularBilinearRanker(weights="distance", random_state=0).fit(X, y)
-    expected = normalize(normalize(X[:60]) * ranker.reference_weights_)
-    assert_allclose(ranker.transform(X[:60]), expected)
-
-
 def test_diagonal_surrogates_keep_the_zeros_of_the_query(counts):
     X, y = counts
-    ranker = AngularBilinearRanker(random_state=0).fit(X, y)
+    ranker = plain(random_state=0).fit(X, y)
     surrogates = ranker.transform(X)
     assert_array_equal(surrogates.indptr, X.indptr)
     assert_array_equal(surrogates.indices, X.indices)
@@ -517,7 +511,7 @@ def test_diagonal_surrogates_keep_the_zeros_of_the_query(counts):
 
 def test_the_angle_shrinks_as_sigma_grows():
     X, y = load_digits(return_X_y=True)
-    ranker = AngularBilinearRanker(n_candidates=20, tol=1e-8, random_state=0)
+    ranker = plain(n_candidates=20, tol=1e-8, random_state=0)
     angles, traces = [], []
     for sigma in (0.0, 0.3, 0.6, 0.9, 0.99, 0.999):
         ranker.set_params(sigma=sigma).fit(X[:200], y[:200])
@@ -533,7 +527,7 @@ def test_the_angle_shrinks_as_sigma_grows():
 @each_matrix
 def test_learning_beats_the_cosine(matrix):
     X, y = load_digits(return_X_y=True)
-    ranker = AngularBilinearRanker(matrix=matrix, n_references=100, random_state=0)
+    ranker = plain(matrix=matrix, n_references=100, random_state=0)
     cosine = CosineSimilarity(use_idf=False).fit(X)
     learned = ranker.fit(X[:900], y[:900]).score(X[900:], y[900:])
     assert learned > cosine.score(X[900:], y[900:]) + 0.05
@@ -545,7 +539,7 @@ def test_rows_of_zeros(clusters, dtype):
     X[[0, 20, -1]] = 0
     for Z in (X, sparse.csr_array(X)):
         for matrix in ("diagonal", "full"):
-            ranker = AngularBilinearRanker(matrix=matrix, random_state=0).fit(Z, y)
+            ranker = plain(matrix=matrix, random_state=0).fit(Z, y)
             S = ranker.similarity(Z)
             assert np.isfinite(S).all()
             assert_array_equal(S[[0, 20, -1]], 0)
@@ -555,7 +549,7 @@ def test_rows_of_zeros(clusters, dtype):
 def test_candidates_that_cannot_be_told_apart_leave_the_identity():
     X = np.array([[1.0, 2.0, 3.0]] * 3 + [[3.0, 1.0, 1.0]] * 6) / 7
     y = [0, 1, 1, 2, 2, 2, 3, 3, 3]
-    ranker = AngularBilinearRanker(candidates="nearest", n_candidates=2).fit(X, y)
+    ranker = plain(candidates="nearest", n_candidates=2).fit(X, y)
     empty = ranker.n_triplets_ > 0
     assert empty.any()
     assert_array_equal(ranker.reference_weights_[empty], 1)
@@ -570,7 +564,7 @@ def test_unsorted_and_duplicate_indices(counts):
     tangled.indptr = tangled.indptr * 2
     tangled = sparse.csr_array((tangled.data, tangled.indices, tangled.indptr), X.shape)
     before = tangled.copy()
-    ranker = AngularBilinearRanker(random_state=0).fit(X, y)
+    ranker = plain(random_state=0).fit(X, y)
     again = clone(ranker).fit(tangled, y)
     assert_allclose(again.similarity(tangled), ranker.similarity(X), atol=1e-12)
     assert_array_equal(tangled.indices, before.indices)
@@ -582,7 +576,7 @@ def test_unsorted_and_duplicate_indices(counts):
 @each_matrix
 def test_triplets_can_be_given(matrix, clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(
+    ranker = plain(
         matrix=matrix, references=[1, 30], n_candidates=10, tol=1e-9, random_state=0
     )
     chosen = candidates_of(ranker, X, y)
@@ -603,12 +597,12 @@ def test_triplets_can_be_given(matrix, clusters):
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
 def test_large_problems_are_solved_in_blocks(matrix, container, clusters, monkeypatch):
     X, y = container(clusters[0]), clusters[1]
-    ranker = AngularBilinearRanker(
+    ranker = plain(
         matrix=matrix, references=[1, 30, 50], n_candidates=40, tol=1e-7, random_state=0
     ).fit(X, y)
     triplets = [(0, i, j) for i in range(1, 15) for j in range(15, 65) if (i + j) % 3]
     from_triplets = clone(ranker).fit_triplets(X, triplets)
-    monkeypatch.setattr(_angular, "BLOCK_SIDE", 4)
+    monkeypatch.setattr(_angular_dual, "BLOCK_SIDE", 4)
     in_blocks = clone(ranker).fit(X, y)
     assert_allclose(in_blocks.dual_objective_, ranker.dual_objective_, rtol=1e-6)
     assert_allclose(in_blocks.dual_gap_, 0, atol=1e-4)
@@ -621,13 +615,11 @@ def test_large_problems_are_solved_in_blocks(matrix, container, clusters, monkey
 
 @each_matrix
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("most_free", [1000, 0])
-def test_one_matrix_for_all_queries(
-    matrix, container, most_free, clusters, monkeypatch
-):
-    monkeypatch.setattr(_angular, "MOST_FREE", most_free)
+@pytest.mark.parametrize("max_free", [1000, 0])
+def test_one_matrix_for_all_queries(matrix, container, max_free, clusters, monkeypatch):
+    monkeypatch.setattr(_angular_dual, "MAX_FREE", max_free)
     X, y = clusters
-    ranker = AngularBilinearRanker(
+    ranker = plain(
         C=0.3,
         sigma=0.8,
         matrix=matrix,
@@ -664,7 +656,7 @@ def test_one_matrix_for_all_queries(
 def test_result_does_not_depend_on_the_number_of_threads(query_dependent, clusters):
     X, y = clusters
     one, two, three = (
-        AngularBilinearRanker(
+        plain(
             query_dependent=query_dependent, n_references=8, n_jobs=n, random_state=0
         ).fit(X, y)
         for n in (1, 2, 3)
@@ -674,36 +666,9 @@ def test_result_does_not_depend_on_the_number_of_threads(query_dependent, cluste
         assert_array_equal(other.dual_gap_, one.dual_gap_)
 
 
-@each_matrix
-@pytest.mark.parametrize("query_dependent", [True, False])
-def test_warm_start_along_a_path(matrix, query_dependent, clusters):
-    X, y = clusters
-    cold = AngularBilinearRanker(
-        matrix=matrix,
-        query_dependent=query_dependent,
-        n_references=8,
-        tol=1e-5,
-        random_state=0,
-    )
-    warm = clone(cold).set_params(warm_start=True).fit(X, y)
-    first = warm.n_steps_.sum()
-    warm.fit(X, y)
-    assert warm.n_steps_.sum() == 0
-    for step in ({"C": 0.9}, {"sigma": 0.94}, {"C": 1.1}):
-        warm.set_params(**step).fit(X, y)
-        cold.set_params(**step).fit(X, y)
-        assert_allclose(warm.dual_objective_, cold.dual_objective_, rtol=1e-4)
-        assert warm.n_steps_.sum() < first
-    # Other triplets: from scratch.
-    warm.set_params(n_candidates=6).fit(X, y)
-    assert_array_equal(
-        warm.n_steps_, cold.set_params(n_candidates=6).fit(X, y).n_steps_
-    )
-
-
 def test_problems_that_hit_max_iter_are_counted(clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(C=1e4, tol=1e-9, max_iter=1, random_state=0)
+    ranker = plain(C=1e4, tol=1e-9, max_iter=1, random_state=0)
     with pytest.warns(ConvergenceWarning, match="did not reach tol=1e-09") as caught:
         ranker.fit(X, y)
     n_late = np.count_nonzero(ranker.violation_ > 1e-9)
@@ -731,15 +696,15 @@ class Recorder:
 
     def on_fit_task_end(self, estimator, context, *, X, y, fitted_estimator):
         self.names.append(context.task_name)
-        self.fitted.append(fitted_estimator.score(X, y))
+        self.fitted.append((fitted_estimator or estimator).score(X, y))
         return len(self.names) == self.stop_after
 
 
 @pytest.mark.parametrize("query_dependent", [True, False])
 def test_callbacks_follow_and_stop_the_fit(query_dependent, clusters, monkeypatch):
     X, y = clusters
-    monkeypatch.setattr(_angular, "BATCH_SIZE", 2**15)
-    ranker = AngularBilinearRanker(
+    monkeypatch.setattr(_angular_dual, "BATCH_SIZE", 2**15)
+    ranker = plain(
         query_dependent=query_dependent,
         n_references=15,
         n_candidates=100,
@@ -759,17 +724,13 @@ def test_callbacks_follow_and_stop_the_fit(query_dependent, clusters, monkeypatc
         rest = stopped.n_steps_ == 0
         assert_array_equal(stopped.reference_weights_[rest], 1)
     assert np.isfinite(stopped.score(X, y))
-    # A warm start goes on from there.
-    stopped.set_params(warm_start=True).fit(X, y)
-    stopped.set_callbacks().fit(X, y)
-    assert_allclose(stopped.dual_objective_, ranker.dual_objective_, rtol=1e-3)
 
 
 def test_sparse_data_too_wide_for_dense_rows(rng):
     X = sparse.random_array((40, 10**6), density=1e-5, rng=rng, format="csr")
     y = np.arange(40) % 4
     with sklearn.config_context(working_memory=10):
-        ranker = AngularBilinearRanker(n_references=5, random_state=0)
+        ranker = plain(references="medoids", n_references=5, random_state=0)
         with pytest.raises(ValueError, match=r"38 MiB.*k-means.*references=\"random\""):
             ranker.fit(X, y)
         ranker.set_params(references="random").fit(X, y)
@@ -786,7 +747,7 @@ def test_sparse_data_too_wide_for_dense_rows(rng):
 
 def test_memory_bounds_do_not_change_the_result(clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(candidates="hard", n_references=20, random_state=0)
+    ranker = plain(candidates="hard", n_references=20, random_state=0)
     whole = clone(ranker).fit(X, y).transform(X)
     with sklearn.config_context(working_memory=0.01):
         assert_allclose(ranker.fit(X, y).transform(X), whole, rtol=1e-10)
@@ -798,15 +759,15 @@ def test_memory_bounds_do_not_change_the_result(clusters):
 def test_targets_that_leave_no_triplet(clusters):
     X, _ = clusters
     for bad in (np.zeros(65, int), np.arange(65), np.full(65, -1)):
-        with pytest.raises(ValueError, match="y has no triplet to learn from"):
-            AngularBilinearRanker().fit(X, bad)
+        with pytest.raises(ValueError, match="y holds no triplet"):
+            plain().fit(X, bad)
     only_junk = np.zeros((65, 2))
     only_junk[:3, 0], only_junk[3:, 0] = 1, -1
-    with pytest.raises(ValueError, match="y has no triplet to learn from"):
-        AngularBilinearRanker().fit(X, only_junk)
+    with pytest.raises(ValueError, match="y holds no triplet"):
+        plain().fit(X, only_junk)
     tight = np.repeat([0, 1], [33, 32])
     far_apart = np.eye(2)[tight] + 1e-3
-    ranker = AngularBilinearRanker(candidates="nearest", n_candidates=5)
+    ranker = plain(candidates="nearest", n_candidates=5)
     with pytest.raises(ValueError, match="relevant and an irrelevant candidate in y"):
         ranker.fit(far_apart, tight)
 
@@ -823,7 +784,7 @@ def test_targets_that_leave_no_triplet(clusters):
 )
 def test_bad_references(references, message, clusters):
     with pytest.raises(ValueError, match=message):
-        AngularBilinearRanker(references=references).fit(*clusters)
+        plain(references=references).fit(*clusters)
 
 
 @pytest.mark.parametrize(
@@ -838,19 +799,173 @@ def test_bad_references(references, message, clusters):
 )
 def test_bad_triplets(triplets, message, clusters):
     with pytest.raises(ValueError, match=message):
-        AngularBilinearRanker().fit_triplets(clusters[0], triplets)
+        plain().fit_triplets(clusters[0], triplets)
 
 
 def test_full_matrices_have_no_vector_of_weights(clusters):
-    ranker = AngularBilinearRanker(matrix="full", random_state=0).fit(*clusters)
-    with pytest.raises(AttributeError, match="directions_"):
+    ranker = plain(matrix="full", random_state=0).fit(*clusters)
+    with pytest.raises(AttributeError, match="matrix_ is 'full'"):
         ranker.reference_weights_  # noqa: B018
 
 
 def test_failed_fit_leaves_the_model_alone(clusters):
     X, y = clusters
-    ranker = AngularBilinearRanker(random_state=0).fit(X, y)
+    ranker = plain(random_state=0).fit(X, y)
     before = ranker.similarity(X)
-    with pytest.raises(ValueError, match="y has no triplet"):
+    with pytest.raises(ValueError, match="y holds no triplet"):
         ranker.fit(X, np.zeros(65, int))
     assert_array_equal(ranker.similarity(X), before)
+
+
+class FailAtTheEnd(Recorder):
+    def on_fit_task_end(self, estimator, context, *, X, y, fitted_estimator):
+        if context.task_name == "fit":
+            raise RuntimeError("at the end")
+
+
+def test_refit_that_fails_at_its_end_leaves_all_state_alone(clusters):
+    X, y = clusters
+    ranker = plain(n_references=9, random_state=0).fit(X, y)
+    before, surrogates = dict(vars(ranker)), ranker.transform(X)
+    ranker.set_params(matrix="full", C=0.1).set_callbacks(FailAtTheEnd())
+    with pytest.raises(RuntimeError, match="at the end"):
+        ranker.fit(X[:, :5], y)
+    ranker.set_params(matrix="auto", C=1.0).set_callbacks()
+    assert {name for name in vars(ranker) if name.endswith("_")} == {
+        name for name in before if name.endswith("_")
+    }
+    for name in ("directions_", "norms_", "idf_", "n_features_in_"):
+        assert vars(ranker)[name] is before[name]
+    assert_array_equal(ranker.transform(X), surrogates)
+
+
+# -- the hold-out --
+
+
+@pytest.fixture
+def noisy():
+    """Twelve classes that differ in 4 of 40 features, the others noise."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), 12)
+    X = rng.standard_normal((144, 40))
+    X[:, :4] = 2.5 * rng.standard_normal((12, 4))[y] + 0.3 * X[:, :4]
+    return X, y
+
+
+@pytest.mark.parametrize("holdout", ["objects", "samples"])
+def test_start_is_kept_to_the_bit_where_nothing_helps(holdout, noisy, dtype, rng):
+    # The cosine ranks without a mistake: whatever is learned cannot be better.
+    y = noisy[1]
+    X = (np.eye(12)[y] + 0.01 * rng.standard_normal((144, 12))).astype(dtype)
+    ranker = AngularBilinearRanker(holdout=holdout, random_state=0).fit(X, y)
+    assert ranker.shrinkage_ == 1
+    assert ranker.matrix_ is None
+    assert ranker.holdout_gain_ == 0
+    assert_array_equal(ranker.transform(X), unit_rows(X))
+    assert_array_equal(ranker.transform_database(X), unit_rows(X))
+    assert ranker.transform(X).dtype == dtype
+
+
+@pytest.mark.parametrize("holdout", ["objects", "samples"])
+def test_planted_gain_is_taken(holdout, noisy):
+    X, y = noisy
+    ranker = AngularBilinearRanker(holdout=holdout, random_state=0).fit(X, y)
+    assert ranker.shrinkage_ < 1
+    assert ranker.holdout_gain_ > ranker.holdout_error_ > 0
+    results = ranker.holdout_results_
+    assert results["candidates"][results["best_index"]] == (
+        ranker.matrix_,
+        ranker.shrinkage_,
+    )
+    assert len(results["candidates"]) == 1 + 2 * len(_angular.SHRINKAGES)
+    given = clone(ranker).set_params(matrix="diagonal").fit(X, y)
+    assert given.matrix_ in ("diagonal", None)
+    assert len(given.holdout_results_["candidates"]) == 1 + len(_angular.SHRINKAGES)
+
+
+def test_few_classes_keep_the_start_by_objects(clusters):
+    ranker = AngularBilinearRanker(random_state=0)
+    with pytest.warns(UserWarning, match='holdout="samples" would learn') as caught:
+        ranker.fit(*clusters)
+    assert caught[0].filename == __file__
+    assert ranker.shrinkage_ == 1
+
+
+@each_matrix
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_shrinkage_mixes_the_mean_surrogate_with_the_query(matrix, container, clusters):
+    X, y = clusters
+    ranker = plain(matrix=matrix, n_neighbors=2, n_references=9, random_state=0)
+    ranker.fit(container(X), y)
+    ranker.shrinkage_ = 0.3
+    W = matrices(ranker)
+    W /= np.linalg.norm(W, axis=(1, 2))[:, None, None]
+    references = normalize(X)[ranker.reference_indices_]
+    length = np.linalg.norm(np.einsum("nij,ni->nj", W, references), axis=1).mean()
+    assert_allclose(ranker.mean_length_, length)
+    expected = []
+    for q in normalize(X):
+        near = np.argsort(-references @ q)[:2]
+        expected.append(0.7 * W[near].mean(axis=0).T @ q / length + 0.3 * q)
+    actual = ranker.transform(container(X))
+    actual = actual.toarray() if sparse.issparse(actual) else actual
+    assert_allclose(actual, normalize(expected), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("references", ["random", "medoids", "rows"])
+def test_held_out_rows_take_no_part_in_learning(references, counts):
+    X, y = counts
+    relevance = check_relevance(y)
+    test = np.arange(0, X.shape[0], 3)
+    train = np.setdiff1d(np.arange(X.shape[0]), test)
+    given = np.arange(20) if references == "rows" else references
+    other = X.tolil()
+    other[test] = np.random.default_rng(0).integers(0, 9, (len(test), X.shape[1]))
+    learned = []
+    for rows in (X, other.tocsr()):
+        ranker = AngularBilinearRanker(n_references=12, holdout="samples")
+        duals = []
+        make_dual = ranker._make_dual
+
+        def spy(*args, make_dual=make_dual, duals=duals):
+            duals.append(make_dual(*args))
+            return duals[-1]
+
+        ranker._make_dual = spy
+        rng = np.random.default_rng(0)
+        path = ranker._path(canonical_csr(rows), relevance, given, train, test, rng)
+        assert len(list(path)) == 1 + 2 * len(_angular.SHRINKAGES)
+        learned.append([dual.matrices() for dual in duals])
+        idf = start_weights(canonical_csr(rows)[train])
+        expected = start_rows(canonical_csr(rows)[train], idf)
+        assert_array_equal(duals[0].X.toarray(), expected.toarray())
+    for one, two in zip(*learned, strict=True):
+        assert_array_equal(one.queries.toarray(), two.queries.toarray())
+        assert_array_equal(one.directions.toarray(), two.directions.toarray())
+
+
+@pytest.mark.parametrize("holdout", ["objects", "samples"])
+def test_choice_does_not_depend_on_the_number_of_threads(holdout, noisy):
+    one, two = (
+        AngularBilinearRanker(holdout=holdout, n_jobs=n, random_state=0).fit(*noisy)
+        for n in (1, 2)
+    )
+    assert_array_equal(one.holdout_results_["gain"], two.holdout_results_["gain"])
+    assert_array_equal(one.transform(noisy[0]), two.transform(noisy[0]))
+
+
+def test_pairwise_relevance_is_learned_from(clusters):
+    X, y = clusters
+    pairs = (y[:, None] == y) & (y >= 0)
+    from_labels = plain(n_references=9, random_state=0).fit(X, y)
+    from_pairs = clone(from_labels).fit(X, PairwiseRelevance(pairs))
+    assert_array_equal(from_pairs.directions_, from_labels.directions_)
+
+
+def test_counts_start_from_weighted_words(counts):
+    X, y = counts
+    ranker = plain(random_state=0).fit(X, y)
+    idf = np.log(X.shape[0] / np.maximum((X.toarray() > 0).sum(axis=0), 1))
+    assert_allclose(ranker.idf_, idf)
+    expected = normalize((X.toarray() * idf) ** 0.75)
+    assert_allclose(ranker.transform_database(X).toarray(), expected)
