@@ -1,11 +1,10 @@
-"""Kernels of HistogramRankSVM: the inverted file, the cuts, the small dual problem.
+"""Kernels of HistogramRankSVM: the cuts and the small dual problem.
 
 Notation and equation labels are those of doc/learners/histogram.rst. Counts are
 truncated at n. A posting packs an item and the count it has of the word,
 ``item << COUNT_BITS | count``: one stream of memory instead of two.
 """
 
-from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
@@ -16,19 +15,14 @@ from sklearn_simlearn._blas cimport axpy, dot
 from sklearn_simlearn._prefetch cimport prefetch
 
 cdef enum:
-    COUNT_BITS = 4
+    N_COUNT_BITS = 4
     COUNT_MASK = 15
 
-MAX_COUNT = COUNT_MASK
+COUNT_BITS, MAX_COUNT = N_COUNT_BITS, COUNT_MASK
 
 # Postings are short and lie anywhere: ask for them this many words ahead.
 cdef enum:
     AHEAD = 12
-
-# What a cut weighs against the relevant items of a query.
-cdef enum:
-    TOP = 0  # the mean of the highest irrelevant items: "max" and "topk"
-    PAIRS = 1  # every irrelevant item on its own: "pairwise"
 
 cdef fused relevance_t:
     int8_t  # relevant or not
@@ -42,83 +36,14 @@ cdef struct Margin:
     double weighted_before
 
 
-def fill_postings(
-    const int64_t[::1] indptr,           # in: items as rows
-    const int32_t[::1] words,            # in
-    const uint8_t[::1] counts,           # in
-    int64_t[::1] start,                  # in, out
-    uint32_t[::1] postings,              # out
-):
-    """Transpose the items.
-
-    On entry the postings of word i begin at start[i + 1], on return they end there:
-    start[i] is then where they begin.
-    """
-    cdef Py_ssize_t item, k
-    with nogil:
-        for item in range(indptr.shape[0] - 1):
-            for k in range(indptr[item], indptr[item + 1]):
-                postings[start[words[k] + 1]] = (
-                    (<uint32_t>item << COUNT_BITS) | counts[k])
-                start[words[k] + 1] += 1
-
-
-def count_words(
-    const int64_t[::1] indptr,           # in: items as rows
-    const int32_t[::1] words,            # in
-    const uint8_t[::1] counts,           # in
-    const int32_t[::1] group,            # in: of each word
-    int32_t[:, :, ::1] totals,           # in, out: item, group, count
-):
-    """How many words of each group an item shows how often."""
-    cdef Py_ssize_t item, k
-    with nogil:
-        for item in range(indptr.shape[0] - 1):
-            for k in range(indptr[item], indptr[item + 1]):
-                totals[item, group[words[k]], counts[k]] += 1
-
-
-def score_queries(
-    const int64_t[::1] indptr,           # in: queries as rows
-    const int32_t[::1] words,            # in
-    const uint8_t[::1] counts,           # in
-    const int64_t[::1] start,            # in: the inverted file
-    const uint32_t[::1] postings,        # in
-    const int32_t[::1] group,            # in: of each word
-    const floating[:, :, ::1] gain,      # in: group, count of query, count of item
-    const floating[::1] of_item,         # in: s(0, d)
-    const floating[::1] of_query,        # in: s(q, 0)
-    const floating[::1] scale,           # in: of each item
-    int n_threads,
-    floating[:, ::1] out,                # out
-):
-    """(histogram-inverted)  s(q, d) = sum of gains over shared words + s(0,d) + s(q,0)
-
-    The first two terms are multiplied by the scale of the item (histogram-length). The
-    terms are added in the order of the product of the two encodings, so both give equal
-    results to the last bit where all scales are 1.
-    """
-    cdef Py_ssize_t query, item
-    for query in prange(
-        out.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
-    ):
-        for item in range(out.shape[1]):
-            out[query, item] = 0
-        add_gains(
-            query, indptr, words, counts, start, postings, group, gain, &out[query, 0])
-        for item in range(out.shape[1]):
-            out[query, item] += of_item[item]
-            out[query, item] *= scale[item]
-            out[query, item] += of_query[query]
-
-
 cdef void add_gains(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
     const uint8_t[::1] counts, const int64_t[::1] start, const uint32_t[::1] postings,
-    const int32_t[::1] group, const floating[:, :, ::1] gain, floating* score,
+    const int32_t[::1] group, const double[:, :, ::1] gain, double* score,
 ) noexcept nogil:
+    """(histogram-inverted)  Add the gains of the words that the query shares."""
     cdef int64_t k, p, last = indptr[query + 1]
-    cdef const floating* row
+    cdef const double* row
     for k in range(indptr[query], last):
         if k + 2 * AHEAD < last:
             prefetch(&start[words[k + 2 * AHEAD]])
@@ -127,7 +52,7 @@ cdef void add_gains(
             prefetch(&postings[start[words[k + AHEAD]]])
         row = &gain[group[words[k]], counts[k], 0]
         for p in range(start[words[k]], start[words[k] + 1]):
-            score[postings[p] >> COUNT_BITS] += row[postings[p] & COUNT_MASK]
+            score[postings[p] >> N_COUNT_BITS] += row[postings[p] & COUNT_MASK]
 
 
 def find_cuts(
@@ -143,8 +68,7 @@ def find_cuts(
     const double[:, :, ::1] gain,        # in
     const double[::1] of_item,           # in: s(0, d)
     const double[::1] scale,             # in: of each item
-    int loss,
-    Py_ssize_t top_k,
+    bint pairwise,                       # in: which loss
     int n_threads,
     double[::1] value,                   # out: loss of each query
     double[::1] offset,                  # out
@@ -161,13 +85,13 @@ def find_cuts(
     cdef Py_ssize_t i, d
     cdef int t
 
-    # One row of scratch a thread.
+    # One row of scratch per thread.
+    cdef Py_ssize_t n_margins = n_items + 1 if pairwise else 1
     cdef double[:, ::1] score = np.empty((n_threads, n_items))
     cdef double[:, ::1] share = np.zeros((n_threads, n_items))
-    cdef double[:, ::1] top = np.empty((n_threads, n_items + 1))
-    cdef int32_t[:, ::1] top_item = np.empty((n_threads, n_items), dtype=np.int32)
+    cdef double[:, ::1] head = np.empty((n_threads, n_margins))
     cdef Margin[:, ::1] margin = np.empty(
-        (n_threads, n_items + 1 if loss == PAIRS else 1),
+        (n_threads, n_margins),
         dtype=[("score", "f8"), ("item", np.intp), ("weight_before", "f8"),
                ("weighted_before", "f8")],
     )
@@ -185,15 +109,15 @@ def find_cuts(
         )
         for d in range(n_items):
             score[t, d] *= scale[d]
-        if loss == TOP:
-            top_loss(
-                &relevance[i, 0], n_items, &score[t, 0], top_k, &top[t, 0],
-                &top_item[t, 0], &share[t, 0], &value[i], &offset[i],
+        if pairwise:
+            pair_loss(
+                &relevance[i, 0], n_items, &score[t, 0], &margin[t, 0], &head[t, 0],
+                &share[t, 0], &value[i], &offset[i],
             )
         else:
-            pair_loss(
-                &relevance[i, 0], n_items, &score[t, 0], &margin[t, 0], &top[t, 0],
-                &share[t, 0], &value[i], &offset[i],
+            max_loss(
+                &relevance[i, 0], n_items, &score[t, 0], &share[t, 0], &value[i],
+                &offset[i],
             )
         for d in range(n_items):
             share[t, d] *= scale[d]
@@ -203,42 +127,29 @@ def find_cuts(
         )
 
 
-cdef void top_loss(
+cdef void max_loss(
     const relevance_t* relevance, Py_ssize_t n_items, const double* score,
-    Py_ssize_t top_k, double* top, int32_t* top_item, double* share, double* value,
-    double* offset,
+    double* share, double* value, double* offset,
 ) noexcept nogil:
-    """(histogram-topk)  hinge of 1 - s(q, u) + mean of the top_k highest s(q, v)."""
-    cdef Py_ssize_t item, k, n_top = 0
-    cdef double highest = 0.0, total = 0.0, hinge
+    """(histogram-max)  mean of the hinge of 1 - s(q, u) + the highest s(q, v)."""
+    cdef Py_ssize_t item, highest = -1
+    cdef double total = 0.0, hinge
 
-    # The highest scores so far, in descending order.
     for item in range(n_items):
         if relevance[item] > 0:
             total += relevance[item]
-        elif relevance[item] == 0 and (n_top < top_k or score[item] > top[n_top - 1]):
-            k = n_top
-            if n_top < top_k:
-                n_top += 1
-            else:
-                k -= 1
-            while k > 0 and top[k - 1] < score[item]:
-                top[k], top_item[k] = top[k - 1], top_item[k - 1]
-                k -= 1
-            top[k], top_item[k] = score[item], <int32_t>item
-    for k in range(n_top):
-        highest += top[k] / n_top
+        elif relevance[item] == 0 and (highest < 0 or score[item] > score[highest]):
+            highest = item
 
     value[0] = offset[0] = 0.0
     for item in range(n_items):
         if relevance[item] > 0:
-            hinge = 1.0 - score[item] + highest
+            hinge = 1.0 - score[item] + score[highest]
             if hinge > 0.0:
                 value[0] += relevance[item] / total * hinge
                 offset[0] += relevance[item] / total
                 share[item] = -relevance[item] / total
-    for k in range(n_top):
-        share[top_item[k]] = offset[0] / n_top
+    share[highest] = offset[0]
 
 
 cdef void pair_loss(
@@ -341,7 +252,7 @@ cdef void gather(
         for k in range(indptr[query], indptr[query + 1]):
             row = cut + n_counts * (group[words[k]] * n_counts + counts[k])
             for p in range(start[words[k]], start[words[k] + 1]):
-                row[postings[p] & COUNT_MASK] += share[postings[p] >> COUNT_BITS]
+                row[postings[p] & COUNT_MASK] += share[postings[p] >> N_COUNT_BITS]
 
     for item in range(n_items):
         share[item] = 0.0
@@ -356,7 +267,7 @@ def ascend(
     double[::1] theta,                   # out
     Py_ssize_t n_sweeps,
 ):
-    """Coordinate ascent on the dual of (histogram-master), a pair of planes a step.
+    """Coordinate ascent on the dual of (histogram-master), one pair of planes per step.
 
     A step moves mass from the lowest plane of a query that has some to the highest one,
     at most until both are equally high. The zero plane, which holds what the masses
