@@ -41,7 +41,8 @@ X_test, y_test = data.data[1::2], data.target[1::2]
 # -------------------
 # With no neighbours only the weights of the words are learned. Each neighbour that may
 # match brings back some of the lost matches, up to the three others of a group. There
-# are no more to bring back after that.
+# are no more to bring back after that. The queries to come show the objects that we
+# learn from, and ``holdout="samples"`` says so.
 
 import matplotlib.pyplot as plt
 
@@ -50,9 +51,9 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 tfidf = CosineSimilarity().fit(X_train)
 learners = {
-    k: SparseMahalanobisLearner(k, words=data.words, random_state=0).fit(
-        X_train, y_train
-    )
+    k: SparseMahalanobisLearner(
+        k, words=data.words, holdout="samples", random_state=0
+    ).fit(X_train, y_train)
     for k in range(6)
 }
 scores = [learner.score(X_test, y_test) for learner in learners.values()]
@@ -63,18 +64,34 @@ ax.set(xlabel="Neighbours of a word", ylabel="Mean average precision", ylim=(0, 
 ax.legend()
 
 # %%
-# When to stop
-# ------------
+# How far to go
+# -------------
 # There are many more unknowns than images, so the objective falls long after it does
-# any good. Some images of each object are therefore held out. They query the others
-# after each iteration, and the best one is kept.
+# any good. Some images of each object are therefore held out. They say after how many
+# iterations to stop, and how much of the start to mix in.
 
 learner = learners[3]
-print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard triplets")
+results = learner.holdout_results_
+start, *candidates = results["candidates"]
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.plot(learner.holdout_scores_)
-ax.plot(learner.best_iter_, learner.holdout_scores_.max(), "o", color="C1")
-ax.set(xlabel="Iteration", ylabel="Mean average precision\nof the hold-out")
+for shrinkage in (0.0, 0.5, 0.9):
+    places = [
+        place
+        for place, candidate in enumerate(candidates, start=1)
+        if candidate.shrinkage == shrinkage
+    ]
+    ax.plot(
+        [candidates[place - 1].n_iter for place in places],
+        results["mean_average_precision"][places],
+        "o-",
+        label=f"{shrinkage:.0%} of the start",
+    )
+ax.axhline(results["mean_average_precision"][0], color="grey", ls="--", label="start")
+ax.set_xscale("log", base=2)
+ax.set(xlabel="Iterations", ylabel="Mean average precision\nof the hold-out")
+ax.legend()
+print(f"Chosen: {learner.n_iter_} iterations, {learner.shrinkage_:.0%} of the start")
+print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard triplets")
 
 # %%
 # What has changed?

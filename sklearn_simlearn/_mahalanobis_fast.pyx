@@ -1,8 +1,8 @@
 """Kernels of SparseMahalanobisLearner: walks through the inverted file.
 
 Notation and equation labels are those of doc/learners/mahalanobis.rst. M is symmetric
-with one unknown for each pair of words in its support. `support_*` lists, for each
-word, its entries of M: the number of the pair, and the postings of the other word.
+with one unknown for each pair of words in its support. `entry_*` lists, for each word,
+its entries of M: the number of the pair, and the postings of the other word.
 
 Sums over queries are kept apart by *part*, a fixed share of the queries, and added up
 in the order of the parts: results do not depend on the number of threads.
@@ -93,40 +93,6 @@ cdef inline bint is_closer(
     return score[word] == score[rival] and word < rival
 
 
-def score_queries(
-    const int64_t[::1] indptr,           # in: surrogate queries as rows
-    const int32_t[::1] words,            # in
-    const floating[::1] values,          # in
-    const int64_t[::1] start,            # in: the inverted file
-    const int32_t[::1] items,            # in
-    const floating[::1] item_values,     # in
-    int n_threads,
-    floating[:, ::1] out,                # out
-):
-    """Products of all surrogate queries and all items.
-
-    The terms are added in the order of SciPy's product of the two, so both give equal
-    results to the last bit.
-    """
-    cdef Py_ssize_t query, item
-    cdef int64_t k, p, last
-    for query in prange(
-        out.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
-    ):
-        for item in range(out.shape[1]):
-            out[query, item] = 0
-        last = indptr[query + 1]
-        for k in range(indptr[query], last):
-            if k + 2 * AHEAD < last:
-                prefetch(&start[words[k + 2 * AHEAD]])
-            if k + AHEAD < last:
-                fetch_postings(
-                    start[words[k + AHEAD]], start[words[k + AHEAD] + 1], items,
-                    item_values)
-            for p in range(start[words[k]], start[words[k] + 1]):
-                out[query, items[p]] += values[k] * item_values[p]
-
-
 cdef inline void fetch_postings(
     int64_t first, int64_t last, const int32_t[::1] items,
     const floating[::1] item_values,
@@ -166,9 +132,9 @@ def differentiate(
     const floating[::1] values,          # in
     const int32_t[::1] items,            # in: the postings
     const floating[::1] item_values,     # in
-    const int64_t[::1] support_start,    # in
-    const int32_t[::1] support_pair,     # in
-    const int64_t[:, ::1] support_range, # in: first and last posting
+    const int64_t[::1] entry_start,      # in
+    const int32_t[::1] entry_pair,       # in
+    const int64_t[:, ::1] entry_range,   # in: first and last posting
     const floating[::1] strength,        # in: M, entry by entry
     const double[::1] inverse_self,      # in: 1 / S_ii, or 0
     double margin,
@@ -176,9 +142,9 @@ def differentiate(
     const int32_t[::1] ranked,           # in: item, or ~item if it is relevant
     const int64_t[::1] relevant_start,   # in
     const double[::1] relevance,         # in: of relevant items, as they are ranked
-    const int64_t[::1] triplet_start,    # in: listed triplets of each query
-    const int32_t[:, ::1] triplets,      # in: relevant and irrelevant item
-    const double[::1] triplet_weight,    # in
+    const int64_t[::1] listed_start,     # in: listed triplets of each query
+    const int32_t[:, ::1] listed,        # in: relevant and irrelevant item
+    const double[::1] listed_weight,     # in
     int n_threads,
     double[::1] value,                   # out: loss of each query
     double[:, ::1] self_slope,           # in, out: part, item
@@ -196,7 +162,7 @@ def differentiate(
     cdef Py_ssize_t longest = np.diff(ranked_start).max(initial=0)
     cdef int t
 
-    # One row of scratch a thread.
+    # One row of scratch per thread.
     dtype = np.asarray(values).dtype
     cdef floating[:, ::1] score = np.empty((n_threads, n_items), dtype=dtype)
     cdef floating[:, ::1] slope = np.empty((n_threads, n_items), dtype=dtype)
@@ -217,8 +183,8 @@ def differentiate(
         for i in range(part * n_visited // n_parts, (part + 1) * n_visited // n_parts):
             q = visited[i]
             score_items(
-                queries[q], indptr, words, values, items, item_values, support_start,
-                support_range, strength, inverse_self, &score[t, 0], &unit[t, 0],
+                queries[q], indptr, words, values, items, item_values, entry_start,
+                entry_range, strength, inverse_self, &score[t, 0], &unit[t, 0],
             )
             value[q] = weight[q] * (
                 add_ranked(
@@ -227,7 +193,7 @@ def differentiate(
                     margin, &unit[t, 0], tree[t], &n_violated[t, 0], &threshold[t, 0],
                     &rank[t, 0], &share[t, 0])
                 + add_listed(
-                    triplets, triplet_weight, triplet_start[q], triplet_start[q + 1],
+                    listed, listed_weight, listed_start[q], listed_start[q + 1],
                     margin, &unit[t, 0], &share[t, 0])
             )
             if value[q] > 0.0:
@@ -237,7 +203,7 @@ def differentiate(
                 )
                 add_gradient(
                     queries[q], indptr, words, values, items, item_values,
-                    support_start, support_pair, support_range, &slope[t, 0],
+                    entry_start, entry_pair, entry_range, &slope[t, 0],
                     &gradient[part, 0],
                 )
             else:
@@ -248,8 +214,8 @@ def differentiate(
 cdef void score_items(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
     const floating[::1] values, const int32_t[::1] items,
-    const floating[::1] item_values, const int64_t[::1] support_start,
-    const int64_t[:, ::1] support_range, const floating[::1] strength,
+    const floating[::1] item_values, const int64_t[::1] entry_start,
+    const int64_t[:, ::1] entry_range, const floating[::1] strength,
     const double[::1] inverse_self, floating* score, double* unit,
 ) noexcept nogil:
     """S_ij and its square over S_ii S_jj, for all items j."""
@@ -261,21 +227,21 @@ cdef void score_items(
         score[item] = 0.0
     for k in range(indptr[query], last):
         if k + 3 * AHEAD < last:
-            prefetch(&support_start[words[k + 3 * AHEAD]])
+            prefetch(&entry_start[words[k + 3 * AHEAD]])
         if k + 2 * AHEAD < last:
-            e = support_start[words[k + 2 * AHEAD]]
-            prefetch(&support_range[e, 0])
+            e = entry_start[words[k + 2 * AHEAD]]
+            prefetch(&entry_range[e, 0])
             prefetch(&strength[e])
         if k + AHEAD < last:
             for e in range(
-                support_start[words[k + AHEAD]], support_start[words[k + AHEAD] + 1]
+                entry_start[words[k + AHEAD]], entry_start[words[k + AHEAD] + 1]
             ):
                 fetch_postings(
-                    support_range[e, 0], support_range[e, 1], items, item_values)
-        for e in range(support_start[words[k]], support_start[words[k] + 1]):
+                    entry_range[e, 0], entry_range[e, 1], items, item_values)
+        for e in range(entry_start[words[k]], entry_start[words[k] + 1]):
             step = values[k] * strength[e]
             if step != 0.0:
-                for p in range(support_range[e, 0], support_range[e, 1]):
+                for p in range(entry_range[e, 0], entry_range[e, 1]):
                     score[items[p]] += step * item_values[p]
     for item in range(n_items):
         unit[item] = (score[item] * inverse_self[query]) * (
@@ -384,18 +350,18 @@ cdef inline double head(const double* tree, Py_ssize_t n) noexcept nogil:
 
 
 cdef double add_listed(
-    const int32_t[:, ::1] triplets, const double[::1] triplet_weight, int64_t first,
+    const int32_t[:, ::1] listed, const double[::1] listed_weight, int64_t first,
     int64_t last, double margin, const double* unit, double* share,
 ) noexcept nogil:
     """Hinge of the triplets that are listed one by one."""
     cdef int64_t k
     cdef double hinge, loss = 0.0
     for k in range(first, last):
-        hinge = unit[triplets[k, 1]] - unit[triplets[k, 0]] + margin
+        hinge = unit[listed[k, 1]] - unit[listed[k, 0]] + margin
         if hinge > 0.0:
-            loss += triplet_weight[k] * hinge
-            share[triplets[k, 0]] -= triplet_weight[k]
-            share[triplets[k, 1]] += triplet_weight[k]
+            loss += listed_weight[k] * hinge
+            share[listed[k, 0]] -= listed_weight[k]
+            share[listed[k, 1]] += listed_weight[k]
     return loss
 
 
@@ -423,32 +389,32 @@ cdef void to_scores(
 cdef void add_gradient(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
     const floating[::1] values, const int32_t[::1] items,
-    const floating[::1] item_values, const int64_t[::1] support_start,
-    const int32_t[::1] support_pair, const int64_t[:, ::1] support_range,
+    const floating[::1] item_values, const int64_t[::1] entry_start,
+    const int32_t[::1] entry_pair, const int64_t[:, ::1] entry_range,
     const floating* slope, double* gradient,
 ) noexcept nogil:
-    """Add x_iu sum_j slope_j x_jv for the words u of a query and all v beside them."""
+    """Add x_iu sum_j slope_j x_jv, for words u of a query and v linked to them."""
     cdef int64_t k, e, p, last = indptr[query + 1]
     cdef floating total
     for k in range(indptr[query], last):
         if k + 3 * AHEAD < last:
-            prefetch(&support_start[words[k + 3 * AHEAD]])
+            prefetch(&entry_start[words[k + 3 * AHEAD]])
         if k + 2 * AHEAD < last:
-            e = support_start[words[k + 2 * AHEAD]]
-            prefetch(&support_range[e, 0])
-            prefetch(&support_pair[e])
+            e = entry_start[words[k + 2 * AHEAD]]
+            prefetch(&entry_range[e, 0])
+            prefetch(&entry_pair[e])
         if k + AHEAD < last:
             for e in range(
-                support_start[words[k + AHEAD]], support_start[words[k + AHEAD] + 1]
+                entry_start[words[k + AHEAD]], entry_start[words[k + AHEAD] + 1]
             ):
                 fetch_postings(
-                    support_range[e, 0], support_range[e, 1], items, item_values)
-                prefetch(&gradient[support_pair[e]])
-        for e in range(support_start[words[k]], support_start[words[k] + 1]):
+                    entry_range[e, 0], entry_range[e, 1], items, item_values)
+                prefetch(&gradient[entry_pair[e]])
+        for e in range(entry_start[words[k]], entry_start[words[k] + 1]):
             total = 0.0
-            for p in range(support_range[e, 0], support_range[e, 1]):
+            for p in range(entry_range[e, 0], entry_range[e, 1]):
                 total += slope[items[p]] * item_values[p]
-            gradient[support_pair[e]] += values[k] * total
+            gradient[entry_pair[e]] += values[k] * total
 
 
 cdef void clear(Py_ssize_t n, double* x) noexcept nogil:
