@@ -1,10 +1,11 @@
-"""Memory vectors: speed, the tables of the paper, and the ratio n / d.
+"""Memory vectors: speed, all strategies, the tables of the paper, the ratio n / d.
 
-Run one part with ``python benchmarks/bench_memory.py speed``, ``tables`` or ``ratio``;
-all of them without an argument. The tables read the data that `SIMLEARN_DATA` names.
+Run one part with ``python benchmarks/bench_memory.py speed``, ``strategies``,
+``tables`` or ``ratio``; all of them without an argument. Strategies and tables read the
+data that `SIMLEARN_DATA` names.
 
 Every table compares methods on the same sets of queries. Its p-value is that of the
-mean difference under all changes of sign, or 100,000 random ones, and its interval is a
+mean difference under all changes of sign, or 20,000 random ones, and its interval is a
 bootstrap over the sets: the gain is within noise where the interval holds 0.
 """
 
@@ -14,14 +15,16 @@ from functools import partial
 
 import numpy as np
 from _common import as_counts, load, print_table
-from scipy import stats
+from _sets import available_sets, load_set
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn import MemoryVectorQuery
-from sklearn_simlearn.metrics import average_precision
+from sklearn_simlearn.metrics import average_precision, precision_at_k
+from sklearn_simlearn.model_selection import make_query_sets
 from sklearn_simlearn.similarities import CosineSimilarity
 
 # -- speed --
@@ -72,7 +75,7 @@ def bench_speed(n_sets=100_000, n=5, d=512):
     groups = np.repeat(np.arange(n_sets), n)
     starts = np.arange(0, n_sets * n, n)
     stacked = X.reshape(n_sets, n, d)
-    memory = MemoryVectorQuery().fit(X[:n])
+    memory = MemoryVectorQuery(alpha=0).fit(X[:n])
     with threadpool_limits(1):
         error = np.abs(
             memory.transform(X[:5000], groups[:5000]) - loop_of_pinv(X[:5000], n)
@@ -117,23 +120,50 @@ def bench_speed(n_sets=100_000, n=5, d=512):
     print_table(["", "seconds"], [[name, f"{s:.3f}"] for name, s in seconds.items()])
 
 
-# -- the tables of the paper --
+def bench_wide(n=20_000, n_features=500_000, n_stored=50):
+    print(f"\n{n:,} CSR rows of {n_features:,} features, {n_stored} of them stored")
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, n_features, size=n * n_stored)
+    X = sparse.csr_array(
+        (rng.random(len(columns)), columns, n_stored * np.arange(n + 1)),
+        shape=(n, n_features),
+    )
+    X.sum_duplicates()
+    memory = MemoryVectorQuery().fit(X)
+    cosine = CosineSimilarity(use_idf=False).fit(X)
+    with threadpool_limits(1):
+        seconds = cpu_seconds(
+            {
+                "sets of 1": lambda: memory.transform(X),
+                "sets of 5": lambda: memory.transform(X, np.arange(n) // 5),
+                "cosine": lambda: cosine.transform(X),
+            }
+        )
+    print_table(["", "seconds"], [[name, f"{s:.3f}"] for name, s in seconds.items()])
+
+
+# -- quality --
 
 METHODS = {
     "sum": MemoryVectorQuery(method="sum"),
-    "memory": MemoryVectorQuery(),
-    "memory, alpha=1": MemoryVectorQuery(alpha=1.0),
+    "alpha=0": MemoryVectorQuery(alpha=0),
+    "alpha=1": MemoryVectorQuery(alpha=1),
+    "default": MemoryVectorQuery(),
     "max": MemoryVectorQuery(method="max"),
 }
 
 
-def ap_of_sets(memory, X, y, groups, in_set):
-    """AP of each set; what is outside a set is what it searches."""
+def rank_sets(memory, X, y, groups, in_set):
+    """AP and P@1 of each set; what is outside a set is what it searches."""
     S = memory.similarity(X[in_set], X, groups[in_set])
     _, first, number = np.unique(groups[in_set], return_index=True, return_inverse=True)
     relevant = (y[in_set][first, None] == y).astype(np.int8)
     relevant[number, np.flatnonzero(in_set)] = -1
-    return average_precision(relevant, S)
+    return average_precision(relevant, S), precision_at_k(relevant, S, k=1)
+
+
+def ap_of_sets(memory, X, y, groups, in_set):
+    return rank_sets(memory, X, y, groups, in_set)[0]
 
 
 def paired(first, second, seed=0):
@@ -142,10 +172,10 @@ def paired(first, second, seed=0):
     if not gain.any():
         return 0.0, 0.0, 0.0, 1.0
     test = stats.permutation_test(
-        (gain,), np.mean, permutation_type="samples", n_resamples=100_000, rng=seed
+        (gain,), np.mean, permutation_type="samples", n_resamples=20_000, rng=seed
     )
     low, high = stats.bootstrap(
-        (gain,), np.mean, method="percentile", rng=seed
+        (gain,), np.mean, method="percentile", n_resamples=2000, rng=seed
     ).confidence_interval
     return gain.mean(), low, high, test.pvalue
 
@@ -156,11 +186,11 @@ def print_comparison(title, cases):
     rows = []
     for name, values in cases:
         row = [name, len(values["sum"])] + [f"{v.mean():.3f}" for v in values.values()]
-        for method in ("memory", "memory, alpha=1"):
+        for method in ("alpha=0", "default"):
             gain, low, high, p = paired(values["sum"], values[method])
             row += [f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]", f"{p:.3f}"]
         rows.append(row)
-    gains = ["memory - sum [95%]", "p", "alpha=1 - sum [95%]", "p"]
+    gains = ["alpha=0 - sum [95%]", "p", "default - sum [95%]", "p"]
     print_table(["", "sets", *METHODS, *gains], rows)
 
 
@@ -173,23 +203,80 @@ def short_vectors(X, dims):
         yield str(d), PCA(d, random_state=0).fit_transform(X)
 
 
-def disjoint_sets(y, n, seed):
-    """A group for every sample, n of one label in each, -1 for those left over."""
-    groups, number = np.full(len(y), -1), 0
-    rng = np.random.default_rng(seed)
-    for label in np.unique(y):
-        rows = rng.permutation(np.flatnonzero(y == label))
-        for start in range(0, len(rows) - n + 1, n):
-            groups[rows[start : start + n]] = number
-            number += 1
-    return groups
+# -- the strategies side by side --
+
+# The sets of these benchmarks that hold counts, which are compared by tf-idf.
+OF_COUNTS = {"digit words", "Office", "Caltech", "Reuters", "Paris words"}
+OF_COUNTS |= {"UKbench words"}
+
+
+def strategy_inputs(n_per_class=100):
+    """Name, samples and labels of every set, embeddings also after PCA."""
+    for name in available_sets():
+        X, y = load_set(name)
+        if name == "UKbench VLAD":
+            X = load("ukbench1000_vlad64.npz")["pca512"]
+            y = load("ukbench1000_vlad64.npz")["group"].astype(np.int64)
+        place = np.empty(len(y), dtype=np.int64)
+        for label in np.unique(y):
+            rows = np.flatnonzero(y == label)
+            place[rows] = np.arange(len(rows))
+        X, y = X[place < n_per_class], y[place < n_per_class]
+        yield name, X, y
+        if name not in OF_COUNTS:
+            for d in (32, 64, 128, 256):
+                if d < X.shape[1] and (d < 128 or name == "UKbench VLAD"):
+                    X = X.astype(np.float64)
+                    yield f"{name} {d}", PCA(d, random_state=0).fit_transform(X), y
+
+
+def bench_strategies(sizes=(2, 3, 5, 10), n_seeds=3, n_sets=250):
+    print(
+        f"\nSets of n samples, at most {n_sets} for each of {n_seeds} seeds: mAP, P@1"
+    )
+    rows = []
+    for name, X, y in strategy_inputs():
+        words = any(name.startswith(counts) for counts in OF_COUNTS)
+        base = CosineSimilarity(power=0.75) if words else None
+        fitted = {
+            m: clone(memory).set_params(base_similarity=base).fit(X)
+            for m, memory in METHODS.items()
+        }
+        n_of_class = np.unique(y, return_counts=True)[1]
+        for n in sizes:
+            if np.median(n_of_class) <= n:
+                continue
+            results = {m: [] for m in METHODS}
+            for seed in range(n_seeds):
+                groups = make_query_sets(y, n, random_state=seed)
+                rng = np.random.default_rng(seed)
+                drawn = rng.permutation(groups.max() + 1)[:n_sets]
+                in_set = np.isin(groups, drawn)
+                for m, memory in fitted.items():
+                    results[m].append(rank_sets(memory, X, y, groups, in_set))
+            ap, first = (
+                {m: np.concatenate([r[k] for r in results[m]]) for m in METHODS}
+                for k in (0, 1)
+            )
+            gain, low, high, p = paired(ap["sum"], ap["default"])
+            row = [name, n, len(ap["sum"])]
+            row += [f"{ap[m].mean():.3f}" for m in METHODS]
+            row += [f"{first[m].mean():.3f}" for m in METHODS]
+            row += [f"{gain:+.4f} [{low:+.4f}, {high:+.4f}]", f"{p:.3f}"]
+            rows.append(row)
+    print_table(
+        ["", "n", "sets", *METHODS, *METHODS, "default - sum, mAP [95%]", "p"], rows
+    )
+
+
+# -- the tables of the paper --
 
 
 def bench_paris(dims=(64, 128, 256)):
     cnn, bow = load("paris_subset_cnn.npz"), load("paris_subset_bovw20k.npz")
     y = cnn["y"].astype(np.int64)
     marked = cnn["is_query"]
-    drawn = disjoint_sets(y, 5, seed=0)
+    drawn = make_query_sets(y, 5, random_state=0)
     counts = as_counts(bow)
     inputs = [(f"CNN {d}", X, METHODS) for d, X in short_vectors(cnn["feat"], dims)]
     with_tfidf = {
@@ -270,22 +357,25 @@ def bench_ratio(d=64, n_trials=4000, cosine=0.5):
         related = normalize(cosine * X[::n] + np.sqrt(1 - cosine**2) * z)
         unrelated = normalize(rng.standard_normal((2000, d)))
         row = [n, f"{n / d:.2f}"]
-        for memory in list(METHODS.values())[:3]:
+        for memory in list(METHODS.values())[:4]:
             M = memory.fit_transform(X, groups=groups)
             own = np.einsum("ij,ij->i", M, related)
             above = np.mean(own[:, None] < M @ unrelated.T)
-            if memory is METHODS["memory"]:
+            if memory is METHODS["alpha=0"]:
                 row.append(f"{np.median(np.einsum('ij,ij->i', M, M)):.1f}")
             row.append(f"{above:.3f}")
         row[2:4] = row[3], row[2]
         rows.append(row)
-    print_table(["n", "n/d", "|m|^2", "sum", "memory", "memory, alpha=1"], rows)
+    print_table(["n", "n/d", "|m|^2", *list(METHODS)[:4]], rows)
 
 
 if __name__ == "__main__":
     part = sys.argv[1] if len(sys.argv) > 1 else "all"
     if part in ("speed", "all"):
         bench_speed()
+        bench_wide()
+    if part in ("strategies", "all"):
+        bench_strategies()
     if part in ("tables", "all"):
         bench_paris()
         bench_ukbench()

@@ -1,5 +1,7 @@
 """Memory vectors: the kernels against NumPy, the maths, then the estimator."""
 
+import time
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -21,13 +23,19 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sklearn_simlearn import MemoryVectorQuery
+from sklearn_simlearn._membership import set_membership
 from sklearn_simlearn._memory_fast import (
     dense_grams,
     dense_sums,
     solve_grams,
     sparse_grams,
 )
-from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn._memory_weights import VectorSpace
+from sklearn_simlearn._sets import sets_of_one
+from sklearn_simlearn.base import EncodedSimilarityMixin
+from sklearn_simlearn.contract import check_learner, storage_states
+from sklearn_simlearn.metrics import map_scorer, precision_at_1_scorer
+from sklearn_simlearn.model_selection import make_query_sets
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     CosineSimilarity,
@@ -156,7 +164,7 @@ def test_dense_sums_match_reference(queries_and_items, rng):
 def test_two_queries_by_hand():
     # Cosine c between two queries: each weighs 1 / (1 + c).
     X = np.array([[2.0, 0.0], [0.6, 0.8]])
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     assert_allclose(memory.query_weights(X, [0, 0]), 1 / 1.6)
     assert_allclose(memory.transform(X, [0, 0]), [[1.0, 0.5]])
     assert_allclose(memory.similarity(X, groups=[0, 0]), [[1.0, 1.0]])
@@ -173,7 +181,7 @@ def test_independent_queries_all_score_one_with_the_shortest_vector(case):
     n, d, seed = case
     rng = np.random.default_rng(seed)
     X = unit_rows(rng, n, d)
-    m = MemoryVectorQuery().fit_transform(X, groups=np.zeros(n))[0]
+    m = MemoryVectorQuery(alpha=0).fit_transform(X, groups=np.zeros(n))[0]
     assert_allclose(X @ m, 1, rtol=0, atol=1e-8)
     # Any other solution differs by what is orthogonal to the queries, so is longer.
     _, _, V = np.linalg.svd(X)
@@ -190,7 +198,7 @@ def test_scale_and_order_of_queries_and_groups_do_not_matter(case, data):
     groups = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
     scale = np.array(data.draw(st.lists(st.floats(1e-6, 1e6), min_size=n, max_size=n)))
     order = np.array(data.draw(st.permutations(range(n))))
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     M, w = memory.transform(X, groups), memory.query_weights(X, groups)
     tolerance = {"rtol": 1e-6, "atol": 1e-8}
 
@@ -207,7 +215,7 @@ def test_scale_and_order_of_queries_and_groups_do_not_matter(case, data):
 def test_orthogonal_queries_give_the_sum(container, dtype):
     X = container(np.diag([3.0, 1, 2, 5]).astype(dtype))
     groups = np.array([1, 0, 1, 1])
-    by_memory = MemoryVectorQuery().fit_transform(X, groups=groups)
+    by_memory = MemoryVectorQuery(alpha=0).fit_transform(X, groups=groups)
     by_sum = MemoryVectorQuery(method="sum").fit_transform(X, groups=groups)
     expected = [[0, 1, 0, 0], [1, 0, 1, 1]]
     for M in (by_memory, by_sum):
@@ -217,7 +225,7 @@ def test_orthogonal_queries_give_the_sum(container, dtype):
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
 def test_duplicates_share_their_weight(container, rng, dtype):
     X = rng.standard_normal((4, 30)).astype(dtype)
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     w = memory.query_weights(container(X), np.zeros(4))
     M = memory.transform(container(X), np.zeros(4))
     # 3 and 0.1 cannot be divided out exactly: the copies differ by rounding.
@@ -243,7 +251,7 @@ def dtype_of(value, X):
 )
 def test_singular_sets_match_the_pseudo_inverse(n, d, rank, container, rng):
     X = normalize(rng.standard_normal((n, rank)) @ rng.standard_normal((rank, d)))
-    M = MemoryVectorQuery().fit_transform(container(X), groups=np.zeros(n))
+    M = MemoryVectorQuery(alpha=0).fit_transform(container(X), groups=np.zeros(n))
     M = M if container is np.asarray else M.toarray()
     expected = np.linalg.pinv(X, rcond=1e-6).sum(axis=1)
     assert_allclose(M[0], expected, rtol=1e-7, atol=1e-7 * np.linalg.norm(expected))
@@ -254,7 +262,7 @@ def test_float32_is_accurate_on_ill_conditioned_sets(rng):
     for spread in (1e-2, 1e-3, 1e-4):
         X = unit_rows(rng, 1, 128) + spread * unit_rows(rng, 5, 128)
         X = X.astype(np.float32)
-        m = MemoryVectorQuery().fit_transform(X, groups=np.zeros(5))[0]
+        m = MemoryVectorQuery(alpha=0).fit_transform(X, groups=np.zeros(5))[0]
         expected = memory_vector(X)
         assert m.dtype == np.float32
         assert np.linalg.norm(m - expected) < 1e-4 * np.linalg.norm(expected)
@@ -295,7 +303,7 @@ def test_large_ridge_approaches_the_sum(rng):
 def test_more_queries_than_features_need_no_matrix_of_the_queries(rng):
     # The Gram matrix would take 20 GB.
     X = rng.standard_normal((50_000, 8))
-    m = MemoryVectorQuery().fit_transform(X, groups=np.zeros(50_000))[0]
+    m = MemoryVectorQuery(alpha=0).fit_transform(X, groups=np.zeros(50_000))[0]
     assert_allclose(m, memory_vector(X), rtol=1e-8)
 
 
@@ -303,7 +311,7 @@ def test_many_sets_of_mixed_sizes_match_one_at_a_time(rng, dtype):
     groups = rng.integers(0, 300, size=1500)
     X = rng.standard_normal((1500, 6)).astype(dtype)  # n below, at and above d
     X[5] = 0
-    M = MemoryVectorQuery().fit_transform(X, groups=groups)
+    M = MemoryVectorQuery(alpha=0).fit_transform(X, groups=groups)
     assert len(np.unique(np.bincount(groups))) > 5
     expected = [memory_vector(X[groups == g]) for g in np.unique(groups)]
     assert_allclose(M, expected, rtol=1e-3 if dtype == "float32" else 1e-6, atol=1e-5)
@@ -316,23 +324,72 @@ def test_blocks_do_not_show(rng, monkeypatch):
         memory = MemoryVectorQuery(method=method).fit(X)
         whole = memory.similarity(X, groups=groups)
         with monkeypatch.context() as patch:
-            patch.setattr("sklearn_simlearn._memory.BLOCK", 50)
+            patch.setattr("sklearn_simlearn._memory_weights.BLOCK", 50)
             patch.setattr(
                 "sklearn_simlearn._memory.get_chunk_n_rows", lambda *_, **__: 7
             )
             assert_allclose(memory.similarity(X, groups=groups), whole)
 
 
+def wide_rows(n_rows, n_features=500_000, n_stored=50):
+    """CSR rows of a vocabulary far wider than they have words."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, n_features, size=(n_rows, n_stored))
+    data = rng.integers(1, 4, size=n_rows * n_stored).astype(np.float64)
+    indptr = n_stored * np.arange(n_rows + 1)
+    X = sparse.csr_array((data, columns.ravel(), indptr), shape=(n_rows, n_features))
+    X.sum_duplicates()
+    return X
+
+
+def test_sparse_sets_cost_what_they_store():
+    X = wide_rows(20_000)
+    groups = np.arange(20_000) // 2
+    space = VectorSpace(X, X)
+    assert len(list(space.blocks(sets_of_one(np.arange(20_000))))) <= 2
+
+    def seconds(function):
+        start = time.process_time()
+        function()
+        return time.process_time() - start
+
+    memory = MemoryVectorQuery().fit(X)
+    cosine = CosineSimilarity().fit(X)
+    by_cosine = seconds(lambda: cosine.transform(X))
+    assert seconds(lambda: memory.transform(X)) < 20 * by_cosine + 0.1
+    assert seconds(lambda: memory.transform(X, groups)) < 20 * by_cosine + 0.1
+
+
+def test_sparse_sets_match_dense_ones(rng):
+    X = wide_rows(60, n_features=30, n_stored=5)
+    groups = rng.integers(0, 15, size=60)
+    for alpha in (0, 3.0):
+        memory = MemoryVectorQuery(alpha=alpha).fit(X)
+        M = memory.transform(X, groups)
+        assert M.has_canonical_format
+        assert_allclose(M.toarray(), memory.transform(X.toarray(), groups), atol=1e-9)
+
+
+def test_storage_of_sets_does_not_matter(counts):
+    X, _ = counts
+    groups = np.arange(66) % 20
+    memory = MemoryVectorQuery(CosineSimilarity()).fit(X)
+    expected = memory.similarity(X.toarray(), groups=groups)
+    for name, Z in storage_states(X).items():
+        S = memory.similarity(Z, groups=groups)
+        assert_allclose(S, expected, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
 def test_empty_queries_have_no_part_in_the_vector():
     X = np.array([[0.0, 0, 0], [1, 0, 0], [0, 0, 0]])
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     assert_allclose(memory.transform(X, [0, 0, 1]), [[1, 0, 0], [0, 0, 0]])
     assert_array_equal(memory.transform(X), X)
 
 
 def test_unnormalised_queries(rng):
     X = rng.standard_normal((4, 10))
-    memory = MemoryVectorQuery(normalize=False).fit(X)
+    memory = MemoryVectorQuery(alpha=0, normalize=False).fit(X)
     assert_allclose(memory.similarity(X, groups=np.zeros(4)), np.ones((1, 4)))
     assert_array_equal(memory.transform_database(X), X)
     assert_allclose(memory.transform(X), X / (X**2).sum(axis=1, keepdims=True))
@@ -371,7 +428,7 @@ def test_memory_of_another_similarity(container, counts):
     X = counts[0].toarray()
     groups = np.arange(66) % 20
     base = CosineSimilarity().fit(X)
-    memory = MemoryVectorQuery(CosineSimilarity()).fit(container(X))
+    memory = MemoryVectorQuery(CosineSimilarity(), alpha=0).fit(container(X))
     S = memory.similarity(container(X), groups=groups)
     w, grams = memory.query_weights(container(X), groups, return_gram=True)
     for g in range(20):
@@ -382,10 +439,14 @@ def test_memory_of_another_similarity(container, counts):
         assert_allclose(S[g, groups == g], 1)
 
 
-class Bilinear(CosineSimilarity):
+class Bilinear(EncodedSimilarityMixin, BaseEstimator):
     """x' W y with a W that is neither symmetric nor positive."""
 
     W = np.array([[2.0, 1.0], [-0.5, 0.1]])
+
+    def fit(self, X, y=None):
+        self._check_rows(X, reset=True)
+        return self
 
     def _encode_queries(self, X):
         return X @ self.W.astype(X.dtype)
@@ -396,7 +457,7 @@ class Bilinear(CosineSimilarity):
 
 def test_both_directions_of_an_asymmetric_similarity_count_alike():
     X = np.array([[1.0, 0.0], [1.0, 2.0]])
-    memory = MemoryVectorQuery(Bilinear(), normalize=False).fit(X)
+    memory = MemoryVectorQuery(Bilinear(), alpha=0, normalize=False).fit(X)
     w, grams = memory.query_weights(X, [0, 0], return_gram=True)
     K = X @ Bilinear.W @ X.T
     assert_allclose(grams[0], (K + K.T) / 2)
@@ -418,7 +479,7 @@ class Negative(BaseEstimator):
 @pytest.mark.parametrize("base", [Negative(), AsymmetricSimilarity(lam=1.0)])
 def test_similarity_that_is_no_kernel_is_summed(base):
     X = np.array([[1.0, 0], [3, 4], [1, 1], [1, 1]])
-    memory = MemoryVectorQuery(base).fit(X)
+    memory = MemoryVectorQuery(base, alpha=0).fit(X)
     single = Negative().similarity(X)
     assert_allclose(memory.query_weights(X, [0, 0, 1, 1]), 1)
     assert_allclose(memory.similarity(X, X), single)
@@ -430,7 +491,7 @@ def test_negative_eigenvalues_are_left_out():
     # Eigenvalues 2.1, 1 and -0.1: only the first has a part in 1.
     u = np.array([[1, 1, 1], [1, -1, 0], [1, 1, -2]]) / np.sqrt([[3], [2], [6]])
     K = u.T @ np.diag([2.1, 1, -0.1]) @ u
-    memory = MemoryVectorQuery("precomputed", normalize=False).fit(K)
+    memory = MemoryVectorQuery("precomputed", alpha=0, normalize=False).fit(K)
     assert_allclose(memory.query_weights(K, [0, 0, 0]), 1 / 2.1)
 
 
@@ -439,7 +500,7 @@ def test_selective_match_kernel_as_the_similarity(rng):
     X[:, 0] += 0.1
     groups = np.arange(9) % 2
     kernel = SelectiveMatchKernel(n_dims=8, binarize=False, alpha=2.0).fit(X)
-    memory = MemoryVectorQuery(kernel, method="memory").fit(X)
+    memory = MemoryVectorQuery(kernel, alpha=0).fit(X)
     S = memory.similarity(X[:6], X, groups[:6])
     for g in range(2):
         rows = np.flatnonzero(groups[:6] == g)
@@ -447,16 +508,18 @@ def test_selective_match_kernel_as_the_similarity(rng):
         assert_allclose(memory.query_weights(X[:6], groups[:6])[rows], w)
         assert_allclose(S[g], w @ kernel.similarity(X[rows], X))
         assert_allclose(S[g, rows], 1)
-    for refused in (memory.transform, memory.transform_database):
-        with pytest.raises(ValueError, match="is no inner product"):
-            refused(X)
+    with pytest.raises(ValueError, match="is no inner product"):
+        memory.transform(X)
+    assert not hasattr(memory, "transform_database")
+    y = np.arange(9) % 3
+    assert memory.score(X, y) == pytest.approx(kernel.score(X, y))
 
 
 def test_precomputed_similarities(rng):
     X = unit_rows(rng, 12, 30)
     K, groups = X @ X.T, np.arange(12) % 4
-    vectors = MemoryVectorQuery().fit(X)
-    memory = MemoryVectorQuery("precomputed").fit(K)
+    vectors = MemoryVectorQuery(alpha=0).fit(X)
+    memory = MemoryVectorQuery("precomputed", alpha=0).fit(K)
     assert get_tags(memory).input_tags.pairwise
     assert_allclose(memory.query_weights(K, groups), vectors.query_weights(X, groups))
     expected = vectors.similarity(X, groups=groups)
@@ -472,9 +535,7 @@ def test_precomputed_similarities(rng):
     )
     y = np.arange(12) % 2
     assert memory.score(K, y, groups=groups) == vectors.score(X, y, groups=groups)
-    for n in (1, 3):
-        vectors.queries_per_set = memory.queries_per_set = n
-        assert memory.score(K, y) == pytest.approx(vectors.score(X, y))
+    assert memory.score(K, y) == pytest.approx(vectors.score(X, y))
     for call in (memory.fit, memory.transform):
         with pytest.raises(ValueError, match=r"be square; got shape \(5, 12\)"):
             call(K[:5])
@@ -498,14 +559,14 @@ def test_base_that_learns_from_labels_asks_for_them():
     tags = get_tags(MemoryVectorQuery(Supervised()))
     assert tags.target_tags.required
     assert tags.input_tags.positive_only
-    assert not get_tags(MemoryVectorQuery()).target_tags.required
+    assert not get_tags(MemoryVectorQuery(alpha=0)).target_tags.required
 
 
 def test_gram_matrices_for_display(rng):
     X = rng.standard_normal((7, 5))
     groups = np.array(["b", "a", "b", "b", "a", "c", "b"])
     weights, grams = (
-        MemoryVectorQuery().fit(X).query_weights(X, groups, return_gram=True)
+        MemoryVectorQuery(alpha=0).fit(X).query_weights(X, groups, return_gram=True)
     )
     unit = normalize(X)
     for name, K in zip("abc", grams, strict=True):
@@ -518,7 +579,7 @@ def test_gram_matrices_for_display(rng):
 
 def test_sets_are_sorted_whatever_their_names(rng):
     X = rng.standard_normal((5, 8))
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     expected = [memory_vector(X[[1, 3]]), memory_vector(X[[0, 2, 4]])]
     for groups in (
         ["z", "b", "z", "b", "z"],
@@ -533,7 +594,7 @@ def test_sets_are_sorted_whatever_their_names(rng):
 
 def test_without_groups_each_query_is_a_set(rng, dtype):
     X = rng.standard_normal((6, 4)).astype(dtype)
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     assert_allclose(memory.transform(X), normalize(X), rtol=1e-6)
     assert_array_equal(memory.transform(X), memory.transform(X, np.arange(6)))
 
@@ -541,9 +602,9 @@ def test_without_groups_each_query_is_a_set(rng, dtype):
 def test_frames_are_indexed_by_group(rng):
     X = pd.DataFrame(rng.standard_normal((5, 3)), index=list("vwxyz"))
     groups = pd.Series(["q2", "q1", "q2", "q1", "q2"], index=X.index, name="query")
-    plain = MemoryVectorQuery().fit_transform(X.to_numpy(), groups=groups)
+    plain = MemoryVectorQuery(alpha=0).fit_transform(X.to_numpy(), groups=groups)
 
-    memory = MemoryVectorQuery().set_output(transform="pandas")
+    memory = MemoryVectorQuery(alpha=0).set_output(transform="pandas")
     for frame in (
         memory.fit_transform(X, groups=groups),
         memory.transform(X, groups=groups),
@@ -572,12 +633,10 @@ def test_frames_are_indexed_by_group(rng):
 )
 def test_bad_groups_are_refused(groups, error, message):
     X = np.eye(4)
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     for call in (memory.transform, memory.query_weights):
         with pytest.raises(error, match=message):
             call(X, groups)
-    with pytest.raises(error, match=message):
-        memory.score(X, [0, 0, 1, 1], groups=groups)
 
 
 # -- membership --
@@ -591,7 +650,7 @@ def test_membership_ratio_matches_the_densities(rng):
 
     for method, divisor in [("sum", 1), ("average", n)]:
         memory = MemoryVectorQuery(method=method).fit(X)
-        score, ratio = memory.membership(X, Y, groups, cosine=rho)
+        score, ratio = set_membership(memory, X, Y, groups, cosine=rho)
         assert_allclose(score, memory.similarity(X, Y, groups))
         related = np.where(n > 1, n - 1, 1 - rho**2)
         expected = stats.norm.logpdf(
@@ -600,22 +659,22 @@ def test_membership_ratio_matches_the_densities(rng):
         expected -= stats.norm.logpdf(score, 0, np.sqrt(n / 50) / divisor)
         assert_allclose(ratio, expected)
 
-    memory = MemoryVectorQuery().fit(X)
-    score, ratio = memory.membership(X, Y, groups, cosine=rho)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
+    score, ratio = set_membership(memory, X, Y, groups, cosine=rho)
     deviation = np.linalg.norm(memory.transform(X, groups), axis=1)[:, None] / np.sqrt(
         50
     )
     expected = stats.norm.logpdf(score, rho, np.sqrt(1 - rho**2) * deviation)
     expected -= stats.norm.logpdf(score, 0, deviation)
     assert_allclose(ratio, expected)
-    from_sparse = memory.membership(sparse.csr_array(X), Y, groups, cosine=rho)
+    from_sparse = set_membership(memory, sparse.csr_array(X), Y, groups, cosine=rho)
     assert_allclose(from_sparse[1], ratio)
 
 
 def test_membership_under_a_ridge_expects_what_the_queries_score(rng):
     X = unit_rows(rng, 5, 50)
     memory = MemoryVectorQuery(alpha=2.0).fit(X)
-    score, ratio = memory.membership(X, X, np.zeros(5), cosine=0.9)
+    score, ratio = set_membership(memory, X, X, np.zeros(5), cosine=0.9)
     mean, deviation = (
         0.9 * score.mean(),
         np.linalg.norm(memory.transform(X, np.zeros(5))),
@@ -627,7 +686,7 @@ def test_membership_under_a_ridge_expects_what_the_queries_score(rng):
 
 def test_membership_of_an_empty_set_says_nothing():
     X = np.zeros((1, 3))
-    score, ratio = MemoryVectorQuery().fit(X).membership(X, np.eye(3))
+    score, ratio = set_membership(MemoryVectorQuery().fit(X), X, np.eye(3))
     assert_array_equal(score, np.zeros((1, 3)))
     assert_array_equal(ratio, np.zeros((1, 3)))
 
@@ -640,7 +699,7 @@ def test_distributions_of_the_scores(rng):
     groups = np.repeat(np.arange(n_sets), n)
 
     def vectors(method):
-        memory = MemoryVectorQuery(method=method)
+        memory = MemoryVectorQuery(method=method, alpha=0)
         return memory.fit_transform(X.reshape(-1, d), groups=groups)
 
     def p_value(M, Y, mean, variance):
@@ -670,15 +729,15 @@ def test_distributions_of_the_scores(rng):
 def test_membership_needs_directions(rng):
     X = np.eye(3)
     for memory in (
-        MemoryVectorQuery(CosineSimilarity()),
-        MemoryVectorQuery(normalize=False),
+        MemoryVectorQuery(CosineSimilarity(), alpha=0),
+        MemoryVectorQuery(alpha=0, normalize=False),
     ):
         with pytest.raises(ValueError, match="base_similarity=None and normalize=True"):
-            memory.fit(X).membership(X, X)
+            set_membership(memory.fit(X), X, X)
     with pytest.raises(ValueError, match='method="max" has no membership test'):
-        MemoryVectorQuery(method="max").fit(X).membership(X, X)
+        set_membership(MemoryVectorQuery(method="max").fit(X), X, X)
     with pytest.raises(ValueError, match="'cosine' parameter"):
-        MemoryVectorQuery().fit(X).membership(X, X, cosine=1.0)
+        set_membership(MemoryVectorQuery().fit(X), X, X, cosine=1.0)
 
 
 # -- score --
@@ -699,7 +758,7 @@ def test_score_of_given_sets(rng):
     X = rng.standard_normal((36, 20)) + rng.standard_normal((4, 20))[y]
     groups = np.arange(36) // 3 * (y >= 0)  # distractors in group 0 do not query
     groups[:3] = 99
-    memory = MemoryVectorQuery().fit(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
     sets = [np.flatnonzero((groups == g) & (y >= 0)) for g in np.unique(groups[y >= 0])]
     sets = [rows for rows in sets if len(set(y[rows])) == 1]
     used = np.zeros(36, dtype=bool)
@@ -727,95 +786,69 @@ def test_score_with_a_relevance_matrix(rng):
     m = memory_vector(X[:2])
     items = [2, 3, 4, 5, 6, 8]
     expected = average_precision_score(np.isin(items, [4, 5]), normalize(X)[items] @ m)
-    score = MemoryVectorQuery().fit(X).score(X, Y, groups=groups, query_mask=mask)
+    score = (
+        MemoryVectorQuery(alpha=0).fit(X).score(X, Y, groups=groups, query_mask=mask)
+    )
     assert score == pytest.approx(expected)
 
 
-def drawn_sets(X, y, monkeypatch, **options):
-    """The sets that `score` draws, by spying on the relevance it builds."""
-    import sklearn_simlearn._memory as module
-
-    drawn = []
-    with_sets = module._with_sets
-
-    def spy(relevance, sets):
-        drawn.append(np.split(sets.rows, sets.offsets[1:-1]))
-        return with_sets(relevance, sets)
-
-    monkeypatch.setattr(module, "_with_sets", spy)
-    params = {
-        k: options.pop(k) for k in ("queries_per_set", "random_state") if k in options
-    }
-    score = MemoryVectorQuery(**params).fit(X).score(X, y, **options)
-    return score, drawn[0]
+def test_drawn_sets_are_scored_by_any_measure():
+    X, y = load_digits(n_class=6, return_X_y=True)
+    X, y = X[:300], y[:300]
+    groups = make_query_sets(y, size=5, random_state=0)
+    sets = [np.flatnonzero(groups == g) for g in range(groups.max() + 1)]
+    X = PCA(16, random_state=0).fit_transform(X)
+    memory = MemoryVectorQuery(alpha=0).fit(X)
+    values = naive_score(X, y, sets)
+    assert memory.score(X, y, groups=groups) == pytest.approx(np.mean(values))
+    assert precision_at_1_scorer(memory, X, y, groups=groups) > 0.9
 
 
-def test_drawn_sets_are_disjoint_and_of_one_label(rng, monkeypatch):
-    y = np.repeat([3, 1, 0, 2, 5, -1], [13, 5, 3, 2, 1, 4])
-    X = rng.standard_normal((28, 40))
-    score, sets = drawn_sets(X, y, monkeypatch)
-    assert len(np.unique(np.concatenate(sets))) == sum(map(len, sets))
-    assert all(len(set(y[rows])) == 1 for rows in sets)
-    sizes = {
-        label: sorted(len(s) for s in sets if y[s[0]] == label) for label in set(y)
-    }
-    assert sizes == {3: [5, 5], 1: [4], 0: [2], 2: [1, 1], 5: [1], -1: []}
-    values = naive_score(X, y, [rows for rows in sets if y[rows[0]] != 5])
-    assert score == pytest.approx(np.mean(values), abs=1e-12)
-
-    assert drawn_sets(X, y, monkeypatch)[0] == score
-    assert drawn_sets(X, y, monkeypatch, random_state=1)[0] != score
-
-
-def test_drawn_sets_keep_to_the_mask_and_draw_all_of_it(rng, monkeypatch):
-    # Five queries a class, which leave the rest of the class to be found.
-    y = np.repeat([0, 1], 20)
-    X = rng.standard_normal((40, 30))
-    mask = np.arange(40) % 20 < 5
-    score, sets = drawn_sets(X, y, monkeypatch, query_mask=mask)
-    assert [sorted(rows) for rows in sets] == [list(range(5)), list(range(20, 25))]
-    groups = y.astype(str)
-    memory = MemoryVectorQuery().fit(X)
-    assert memory.score(X, y, groups=groups, query_mask=mask) == pytest.approx(score)
-    assert memory.score(X, y, mask * 2.0) == pytest.approx(score)
-
-
-def test_drawn_sets_share_all_columns(rng, monkeypatch):
-    X = rng.standard_normal((24, 30))
-    Y = np.zeros((24, 3))
-    Y[:8, 0] = Y[4:16, 1] = Y[12:20, 2] = 0.5
-    _, sets = drawn_sets(X, Y, monkeypatch, queries_per_set=3)
-    assert all((Y[rows] == Y[rows[0]]).all() for rows in sets)
-    assert sorted(map(len, sets)) == [3] * 5
-
-
-def test_one_query_a_set_is_the_score_of_the_other_learners(blobs):
+def test_without_groups_the_score_is_that_of_the_other_learners(blobs):
     X, y = blobs
-    memory = MemoryVectorQuery(queries_per_set=1).fit(X)
-    assert memory.score(X, y) == map_scorer(memory, X, y)
-    assert memory.score(X, y, groups=np.arange(90)) == pytest.approx(memory.score(X, y))
+    cosine = CosineSimilarity(use_idf=False).fit(X)
+    for method in ("memory", "sum", "average", "max"):
+        memory = MemoryVectorQuery(method=method).fit(X)
+        expected = pytest.approx(map_scorer(cosine, X, y))
+        assert memory.score(X, y) == expected
+        assert memory.score(X, y, groups=np.arange(90)) == expected
 
 
 @pytest.mark.parametrize("method", ["memory", "sum", "average", "max"])
 def test_several_queries_find_more_than_one(method):
     X, y = load_digits(n_class=6, return_X_y=True)
-    one = MemoryVectorQuery(queries_per_set=1).fit(X).score(X, y)
-    assert MemoryVectorQuery(method=method).fit(X).score(X, y) > one + 0.05
+    memory = MemoryVectorQuery(method=method).fit(X)
+    groups = make_query_sets(y, size=5, random_state=0)
+    assert memory.score(X, y, groups=groups) > memory.score(X, y) + 0.05
+
+
+def test_the_ridge_helps_where_queries_are_many_for_the_dimensions():
+    # Five queries in four dimensions: without a ridge the vector fits noise.
+    X, y = load_digits(n_class=5, return_X_y=True)
+    X = PCA(4, random_state=0).fit_transform(X[:500])
+    groups = make_query_sets(y[:500], size=5, random_state=0)
+    default, plain = (
+        memory.fit(X).score(X, y[:500], groups=groups)
+        for memory in (MemoryVectorQuery(), MemoryVectorQuery(alpha=0))
+    )
+    assert plain < default - 0.05
 
 
 def test_score_refuses_what_it_cannot_mean(rng):
     X, y = rng.standard_normal((6, 10)), np.array([0, 0, 0, 1, 1, 1])
     memory = MemoryVectorQuery().fit(X)
-    with pytest.raises(ValueError, match="no label or column of y in common"):
+    with pytest.raises(ValueError, match="not relevant to each other"):
         memory.score(X, y, groups=[0, 0, 1, 1, 2, 2])
     with pytest.raises(ValueError, match="There is no query"):
         memory.score(X, y, query_mask=np.zeros(6, dtype=bool))
     with pytest.raises(ValueError, match="There is no query"):
-        memory.score(X, [0, 0, 0, 1, 1, -1], np.arange(6) == 5)
+        memory.score(X, y, groups=np.full(6, -1))
     with pytest.raises(ValueError, match="No query has a relevant item"):
         memory.score(X, y, groups=y)
     with pytest.raises(ValueError, match="StratifiedKFold"):
         memory.score(X, [0] * 6)
+    with pytest.raises(ValueError, match="got 3 and 6"):
+        memory.score(X, y, groups=[0, 0, 1])
 
 
 # -- scikit-learn --
@@ -833,6 +866,18 @@ def test_sklearn_contract(estimator, check):
 
 
 @pytest.mark.parametrize(
+    "memory",
+    [
+        MemoryVectorQuery(),
+        MemoryVectorQuery(CosineSimilarity()),
+        MemoryVectorQuery(method="max"),
+    ],
+)
+def test_contract_of_the_learners(memory):
+    check_learner(memory)
+
+
+@pytest.mark.parametrize(
     "params",
     [
         {"base_similarity": "cosine"},
@@ -840,7 +885,6 @@ def test_sklearn_contract(estimator, check):
         {"method": "median"},
         {"alpha": -0.1},
         {"normalize": "l2"},
-        {"queries_per_set": 0},
     ],
 )
 def test_bad_parameters_are_named(params):
@@ -867,22 +911,6 @@ def test_groups_are_routed_through_a_pipeline(rng):
         score = model.score(X, y, sets=groups)
         assert score == plain.score(scaled, y, groups=groups)
         assert score != plain.score(scaled, y)
-
-
-def test_search_over_dimensions_and_ridge():
-    X, y = load_digits(n_class=5, return_X_y=True)
-    X, y = X[:300], y[:300]
-    model = make_pipeline(PCA(random_state=0), MemoryVectorQuery())
-    grid = {
-        "pca__n_components": [4, 16],
-        "memoryvectorquery__alpha": [0.0, 1.0, np.inf],
-    }
-    search = GridSearchCV(model, grid, cv=StratifiedKFold(2)).fit(X, y)
-    # Five queries in four dimensions: without a ridge the vector fits noise.
-    scores = search.cv_results_["mean_test_score"].reshape(3, 2)
-    assert scores[0, 0] < scores[1, 0]
-    assert search.best_params_["pca__n_components"] == 16
-    assert search.score(X, y) == search.best_estimator_.score(X, y)
 
 
 def test_search_scores_the_sets_it_is_given(rng):
