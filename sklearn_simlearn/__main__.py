@@ -1,291 +1,109 @@
-"""The comparison a newcomer runs first: ``python -m sklearn_simlearn``."""
+"""The command line: ``python -m sklearn_simlearn`` compares, ``search`` searches."""
 
 import argparse
 import csv
+import importlib.util
+import io
 import os
-import pickle
+import re
+import secrets
 import sys
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
-from sklearn.base import clone
-from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
-from sklearn.utils import Bunch, _safe_indexing
 
-from sklearn_simlearn import (
-    OASIS,
-    AngularBilinearRanker,
-    HistogramRankSVM,
-    MemoryVectorQuery,
-    SparseMahalanobisLearner,
-    metrics,
+from sklearn_simlearn._comparison import (
+    COLUMNS,
+    ROWS,
+    compare,
+    make_task,
+    one_line,
 )
-from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn._progress import progress
 from sklearn_simlearn.datasets import load_digit_words, load_npz
-from sklearn_simlearn.metrics import retrieval_report
-from sklearn_simlearn.model_selection import ObjectShuffleSplit, QuerySplit
-from sklearn_simlearn.similarities import (
-    AsymmetricSimilarity,
-    BurstinessSimilarity,
-    CosineSimilarity,
-    NegativeEvidenceSimilarity,
-)
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.index._storage import HEADER
 
-COLUMNS = ("similarity", "mAP", "P@1", "P@10", "gain", "fit s", "query us", "model kB")
+# Messages of the package name its parameters; here they are options.
+OPTION_NAMES = {"max_bytes": "--max-bytes", "`trusted`": "--trust"}
+
+FAILURES = (ImportError, MemoryError, OSError, TypeError, ValueError)
 
 
-@dataclass
-class Row:
-    """A line of the table."""
-
-    name: str
-    estimator: object
-    baseline: bool = False
-    needs: str = "numbers"  # or "non-negative numbers", or "counts"
-    set_size: int = 1  # samples of one class that query together
-
-
-ROWS = [
-    Row("cosine", CosineSimilarity(use_idf=False), baseline=True),
-    Row("cosine of tf-idf", CosineSimilarity(), True, "non-negative numbers"),
-    Row("negative evidence", NegativeEvidenceSimilarity(), True),
-    Row("burstiness", BurstinessSimilarity(), True, "non-negative numbers"),
-    Row("asymmetric", AsymmetricSimilarity(), True, "counts"),
-    Row("OASIS", make_pipeline(Normalizer(), OASIS(random_state=0))),
-    Row(
-        "OASIS on tf-idf",
-        make_pipeline(TfidfTransformer(), OASIS(random_state=0)),
-        needs="non-negative numbers",
-    ),
-    Row("angular", AngularBilinearRanker(matrix="full", random_state=0)),
-    Row("histogram", HistogramRankSVM(loss="pairwise"), needs="counts"),
-    Row(
-        "sparse Mahalanobis",
-        SparseMahalanobisLearner(random_state=0),
-        needs="non-negative numbers",
-    ),
-    Row("5 queries: average", MemoryVectorQuery(method="average"), set_size=5),
-    Row("5 queries: memory vector", MemoryVectorQuery(alpha=1.0), set_size=5),
-]
-
-
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; its exit code."""
     options = _parse(arguments)
     try:
-        if options.data is None:
-            X, y = load_digit_words(return_X_y=True)
-            query_mask = None
-        else:
-            data = load_npz(options.data)
-            X, y, query_mask = data.data, data.target, data.query_mask
-        splitter = _choose_splitter(options, y, query_mask)
-        train, test = next(splitter.split(X, y))
-        results = _compare(X, y, query_mask, train, test)
-    except (OSError, ValueError) as error:
-        print(f"sklearn_simlearn: {' '.join(str(error).split())}", file=sys.stderr)
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # a reader like `head` has seen enough
+        _abandon_output()
+        return 0
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 130
+    except FAILURES as error:
+        _complain(_explain(error))
+        _abandon_output()
         return 2
-    table = _tabulate(results)
-    written = _write(options.output, table, results)
-    source = (
-        "handwritten digits as visual words" if options.data is None else options.data
-    )
-    print(
-        f"{source}: {X.shape[0]} samples of {X.shape[1]} features, "
-        f"{len(train)} to fit, {len(test)} held out; each of these queries the others"
-    )
-    print(_align([COLUMNS, *table]))
-    print(f"wrote {written}")
     return 0
 
 
-def _parse(arguments):
-    parser = _Parser(
-        prog="python -m sklearn_simlearn",
-        description=(
-            "Compare hand-made similarities with learned ones on held-out samples: "
-            "mean average precision, precision at 1 and 10, gain in mAP over the best "
-            "hand-made similarity, seconds to fit, microseconds a query, size of the "
-            "model. Without --data, on handwritten digits that come with the package."
-        ),
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FILE.npz",
-        help="your own data: X dense, or CSR as data, indices, indptr and shape; y, "
-        "labels or a relevance matrix; optionally query_mask",
-    )
-    parser.add_argument(
-        "--split",
-        choices=("samples", "objects"),
-        default="samples",
-        help="hold out half of the samples of each class (default), or half of the "
-        "classes, to see how a similarity fares on objects it has never met",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="decides the split (default: 0)"
-    )
-    parser.add_argument(
-        "--output",
-        metavar="STEM",
-        default="simlearn_comparison",
-        help="write STEM.csv and the precision-recall curves STEM.png "
-        "(default: simlearn_comparison)",
-    )
-    return parser.parse_args(arguments)
+# -- python -m sklearn_simlearn --
 
 
-class _Parser(argparse.ArgumentParser):
-    """One line for a bad call, without the usage around it."""
+def _run_comparison(options):
+    _check_target(Path(f"{options.output}.csv"))
+    _check_target(Path(f"{options.output}.png"))
+    if options.save is not None:
+        _check_folder(Path(options.save))
+    X, y, query_mask = _load_data(options)
+    task = make_task(X, y, query_mask, options.split, options.seed)
+    with progress([row.name for row in ROWS]) as show:
+        comparison = compare(task, ROWS, show)
+    if not comparison.results:
+        raise ValueError(f"nothing could be compared: {_list_left_out(comparison)}")
 
-    def error(self, message):
-        self.exit(2, f"sklearn_simlearn: {message} (see --help)\n")
-
-
-def _choose_splitter(options, y, query_mask):
-    if query_mask is not None:
-        return QuerySplit(
-            query_mask, n_splits=1, test_size=0.5, random_state=options.seed
-        )
-    half = {"n_splits": 1, "test_size": 0.5, "random_state": options.seed}
-    if options.split == "objects":
-        return ObjectShuffleSplit(**half)
-    labels = check_relevance(y).labels
-    if labels is not None and np.unique(labels, return_counts=True)[1].min() > 1:
-        return StratifiedShuffleSplit(**half)
-    return ShuffleSplit(**half)
-
-
-def _compare(X, y, query_mask, train, test):
-    """Fit every row that the data allows and measure it on the held-out samples."""
-    X_train, y_train = _safe_indexing(X, train), _safe_indexing(y, train)
-    X_test, y_test = _safe_indexing(X, test), _safe_indexing(y, test)
-    mask = None if query_mask is None else query_mask[test]
-    rows = [row for row in ROWS if row.needs in _kinds(X)]
-    labels = check_relevance(y_test).labels
-    largest = 0 if labels is None else np.bincount(labels + 1)[1:].max(initial=0)
-    rows = [row for row in rows if row.set_size == 1 or row.set_size < largest]
-    results = []
-    with _progress(len(rows)) as step:
-        for row in rows:
-            step(row.name)
-            start = time.perf_counter()
-            estimator = clone(row.estimator).fit(X_train, y_train)
-            seconds = time.perf_counter() - start
-            if row.set_size == 1:
-                report = retrieval_report(estimator, X_test, y_test, query_mask=mask)
-            else:
-                report = _report_sets(estimator, X_test, y_test, row.set_size)
-            results.append(
-                (row, estimator, seconds, _query_time(estimator, X_test), report)
-            )
-    return results
-
-
-def _kinds(X):
-    values = X.data if sparse.issparse(X) else X
-    kinds = {"numbers"}
-    if values.min(initial=0) >= 0:
-        kinds.add("non-negative numbers")
-        if np.array_equal(values, np.rint(values)):
-            kinds.add("counts")
-    return kinds
-
-
-def _report_sets(estimator, X, y, size):
-    """What `retrieval_report` says, for sets of samples of one class as queries."""
-    labels = check_relevance(y).labels
-    order = np.argsort(labels, kind="stable")
-    _, start, n_members = np.unique(
-        labels[order], return_index=True, return_counts=True
-    )
-    place = np.arange(len(order)) - np.repeat(start, n_members)
-    # A class makes whole sets only, and none of all its samples.
-    n_used = np.repeat((n_members - 1) // size * size, n_members)
-    used = order[(place < n_used) & (labels[order] >= 0)]
-    sets = np.repeat(np.arange(len(used) // size), size)
-    similarity = estimator.similarity(_safe_indexing(X, used), X, groups=sets)
-    relevance = (labels[used[::size], None] == labels).astype(np.int8)
-    relevance[sets, used] = -1
-    pair = relevance, similarity
-    curve, levels = metrics.precision_recall_curve(*pair, average=False)
-    return Bunch(
-        average_precision=metrics.average_precision(*pair),
-        precision_at_1=metrics.precision_at_k(*pair, 1),
-        precision_at_10=metrics.precision_at_k(*pair, 10),
-        precision_recall=curve,
-        recall_levels=levels,
-    )
-
-
-def _query_time(estimator, X, n_queries=100):
-    """Seconds to encode one query and compare it with all items; best of five."""
-    X_queries = _safe_indexing(X, np.arange(min(n_queries, X.shape[0])))
-    *steps, learner = (s for _, s in getattr(estimator, "steps", [("", estimator)]))
-    for step in steps:
-        X = step.transform(X)
-    items = learner.transform_database(X)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        queries = X_queries
-        for step in steps:
-            queries = step.transform(queries)
-        learner.transform(queries) @ items.T
-        seconds.append(time.perf_counter() - start)
-    return min(seconds) / X_queries.shape[0]
-
-
-@contextmanager
-def _progress(n_steps):
-    """A progress bar on a terminal, silence in a pipe."""
-    if not sys.stderr.isatty():
-        yield lambda name: None
-        return
+    # Files first: a reader of the table may be gone before its end.
+    lines, failure = [], None
+    table = comparison.tabulate()
     try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda name: print(f"fitting {name}", file=sys.stderr)
-        return
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=n_steps)
-        done = -1
-
-        def step(name):
-            nonlocal done
-            done += 1
-            bar.update(task, completed=done, description=f"fitting {name}")
-
-        yield step
-
-
-def _tabulate(results):
-    scores = [np.nanmean(report.average_precision) for *_, report in results]
-    best = max(
-        score for (row, *_), score in zip(results, scores, strict=True) if row.baseline
+        lines.append(_write_files(options.output, table, comparison))
+        if options.save is not None:
+            lines.append(_save_best(options.save, comparison, X))
+    except FAILURES as error:
+        failure = error
+    source = options.data or "handwritten digits as visual words"
+    print(
+        f"{source}: {X.shape[0]} samples of {X.shape[1]} features, "
+        f"{task.X_train.shape[0]} to fit, {task.X_test.shape[0]} held out by "
+        f"{task.split}; each of these queries the others"
     )
-    return [
-        (
-            row.name,
-            f"{score:.3f}",
-            f"{np.nanmean(report.precision_at_1):.3f}",
-            f"{np.nanmean(report.precision_at_10):.3f}",
-            f"{score / best - 1:+.1%}",
-            f"{seconds:.2f}",
-            f"{1e6 * query_seconds:.0f}",
-            f"{len(pickle.dumps(estimator)) / 1000:.1f}",
-        )
-        for (row, estimator, seconds, query_seconds, report), score in zip(
-            results, scores, strict=True
-        )
-    ]
+    print(_align([COLUMNS, *table]))
+    if comparison.left_out:
+        print(f"left out: {_list_left_out(comparison)}")
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+    for message, names in comparison.warnings.items():
+        print(f"warning of {', '.join(names)}: {message}", file=sys.stderr)
+    if failure is not None:
+        raise failure
+
+
+def _load_data(options):
+    if options.data is None:
+        return *load_digit_words(return_X_y=True), None
+    data = load_npz(options.data, max_bytes=options.max_bytes)
+    return data.data, data.target, data.query_mask
+
+
+def _list_left_out(comparison):
+    return ", ".join(
+        f"{name} ({reason})" for name, reason in comparison.left_out.items()
+    )
 
 
 def _align(table):
@@ -299,40 +117,281 @@ def _align(table):
     )
 
 
-def _write(stem, table, results):
-    """Write the table and the curves; returns the names of the files."""
-    with Path(f"{stem}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *table])
-    written = f"{stem}.csv"
+def _write_files(stem, table, comparison):
+    """Write the table and the curves; says so in a line."""
+    _write_csv(f"{stem}.csv", [COLUMNS, *table])
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        print('no picture: pip install "sklearn-simlearn[display]"', file=sys.stderr)
-    else:
-        from sklearn_simlearn.display import MeanPrecisionRecallDisplay
+        return f'wrote {stem}.csv; for curves: pip install "sklearn-simlearn[display]"'
+    from sklearn_simlearn.display import MeanPrecisionRecallDisplay
 
-        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
-        FigureCanvasAgg(figure)
-        ax = figure.add_subplot()
-        for row, *_, report in results:
-            MeanPrecisionRecallDisplay(
-                np.nanmean(report.precision_recall, axis=0),
-                report.recall_levels,
-                mean_average_precision=np.nanmean(report.average_precision),
-                name=row.name,
-            ).plot(ax=ax, linestyle="--" if row.baseline else "-")
-        figure.savefig(f"{stem}.png", dpi=150)
-        written += f" and {stem}.png"
-    return written
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.add_subplot()
+    for result in comparison.results:
+        MeanPrecisionRecallDisplay(
+            np.nanmean(result.report.precision_recall, axis=0),
+            result.report.recall_levels,
+            mean_average_precision=result.mean_average_precision,
+            name=result.row.name,
+        ).plot(ax=ax, linestyle="--" if result.row.is_rival else "-")
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    _write_aside(f"{stem}.png", picture.getvalue())
+    return f"wrote {stem}.csv and {stem}.png"
+
+
+def _save_best(folder, comparison, X):
+    """Save the best model for single queries as an index of all samples."""
+    best = comparison.best(lambda row: not row.in_sets)
+    if best is None:
+        raise ValueError("no row with single queries could be measured to be saved")
+    SimilarityIndex(best.estimator).fit(X).save(folder)
+    return (
+        f"saved {best.row.name}, fitted as above, with all {X.shape[0]} samples as an "
+        f"index in {folder}"
+    )
+
+
+# -- python -m sklearn_simlearn search --
+
+
+def _run_search(options):
+    if options.output is not None:
+        _check_target(Path(options.output))
+    index = SimilarityIndex.load(options.folder, trusted=options.trust)
+    queries = load_npz(
+        options.queries, max_bytes=options.max_bytes, require_target=False
+    )
+    scores, ids = index.search(queries.data, k=options.k)
+    found = np.isfinite(scores)
+    if options.output is not None:
+        rows = [("query", "rank", "id", "score")]
+        for query, rank in np.argwhere(found):
+            score = float(scores[query, rank])
+            rows.append((query, rank + 1, ids[query, rank], score))
+        _write_csv(options.output, rows)
+    for query in range(len(ids)):
+        results = "\t".join(
+            f"{' '.join(str(name).split())} {score:.6g}"
+            for name, score in zip(
+                ids[query, found[query]], scores[query, found[query]], strict=True
+            )
+        )
+        print(f"{query}\t{results}")
+
+
+# -- arguments --
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for a bad call, without the usage around it."""
+
+    def error(self, message):
+        self.exit(2, f"sklearn_simlearn: {message} (see --help)\n")
+
+
+def _parse(arguments):
+    parser = _Parser(
+        prog="python -m sklearn_simlearn",
+        description=(
+            "Compare the similarities of this package with what one would try without "
+            "it, on held-out samples: mean average precision; precision at 1 and 10; "
+            "gain in mAP over the best row without us, and the p-value of the "
+            "difference (signed-rank test over queries); seconds to fit; microseconds "
+            "per query for the best 10 items; size of the model. Without --data, on "
+            "handwritten digits that come with the package."
+        ),
+    )
+    parser.set_defaults(run=_run_comparison)
+    parser.add_argument(
+        "--data",
+        metavar="FILE.npz",
+        help="your own data: X dense, or CSR as data, indices, indptr and shape; y, "
+        "labels or a relevance matrix; optionally query_mask",
+    )
+    parser.add_argument(
+        "--split",
+        choices=("samples", "objects"),
+        default="samples",
+        help="hold out half of the samples of each class (default), or half of the "
+        "classes, to see how a similarity fares on objects it has never met; the "
+        "learners' own hold-out follows it",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_non_negative,
+        default=0,
+        help="decides the split and what learners draw at random (default: 0)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="STEM",
+        default="simlearn_comparison",
+        help="write STEM.csv and the precision-recall curves STEM.png "
+        "(default: simlearn_comparison)",
+    )
+    parser.add_argument(
+        "--save",
+        metavar="FOLDER",
+        help="save the best model as an index of all samples, for the command search",
+    )
+    _add_max_bytes(parser)
+    commands = parser.add_subparsers(metavar="search", title="another command")
+    search = commands.add_parser(
+        "search",
+        help="search a saved index (see search --help)",
+        description=(
+            "Search an index that --save left: one line per query, its number and then "
+            "the ids of the best items with their scores, tab-separated."
+        ),
+    )
+    search.set_defaults(run=_run_search)
+    search.add_argument("folder", metavar="FOLDER", help="the index")
+    search.add_argument(
+        "queries",
+        metavar="QUERIES.npz",
+        help="queries: X dense, or CSR as data, indices, indptr and shape",
+    )
+    search.add_argument(
+        "-k", type=_positive, default=10, help="items per query (default: 10)"
+    )
+    search.add_argument(
+        "--trust",
+        metavar="NAME",
+        nargs="+",
+        default=(),
+        help="types in the stored model to trust, besides those of this package and "
+        "of scikit-learn",
+    )
+    search.add_argument(
+        "--output", metavar="FILE.csv", default=None, help="write the results too"
+    )
+    _add_max_bytes(search)
+    return parser.parse_args(arguments)
+
+
+def _add_max_bytes(parser):
+    parser.add_argument(
+        "--max-bytes",
+        type=_positive,
+        default=2**33,
+        metavar="N",
+        help="most bytes that the arrays of the file may take (default: 8 GiB)",
+    )
+
+
+def _positive(text):
+    return _integer_from(1, text)
+
+
+def _non_negative(text):
+    return _integer_from(0, text)
+
+
+def _integer_from(smallest, text):
+    try:
+        number = int(text)
+    except ValueError:
+        number = smallest - 1
+    if not smallest <= number < 2**63:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no integer of {smallest} or more"
+        )
+    return number
+
+
+# -- files --
+
+
+def _check_target(path):
+    """Find out before any work whether a file can be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name another file by --output")
+    _check_writable(path.parent)
+
+
+def _check_folder(folder):
+    """Find out before any work whether an index can be saved."""
+    if importlib.util.find_spec("skops") is None:
+        raise ImportError(
+            'an index is saved by skops: pip install "sklearn-simlearn[serve]"'
+        )
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / HEADER).is_file():
+            raise ValueError(
+                f"{folder} is not an index folder, and not empty: name another one"
+            )
+    elif folder.exists():
+        raise ValueError(f"{folder} is not a folder: name another one")
+    _check_writable(folder if folder.is_dir() else folder.parent)
+
+
+def _check_writable(folder):
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+def _write_csv(path, rows):
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    _write_aside(path, text.getvalue().encode())
+
+
+def _write_aside(path, content):
+    """Write a file under another name, then rename it: it is whole or not there."""
+    path = Path(path)
+    aside = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+# -- streams --
+
+
+def _complain(text):
+    with suppress(OSError):
+        print(f"sklearn_simlearn: {text}", file=sys.stderr)
+
+
+def _explain(error):
+    text = one_line(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        text = f"{place}{error.strerror}"
+    for name, option in OPTION_NAMES.items():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", option, text)
+    return text
+
+
+def _abandon_output():
+    """Keep Python from failing once more when it flushes the output at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _prepare_streams():
+    """Streams that are closed lead nowhere; what a terminal cannot show is escaped."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # This takes the number of the stream, which a file would get otherwise.
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # A reader like `head` has seen enough. Python would flush once more and fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    sys.exit(status)
+    _prepare_streams()
+    sys.exit(main())

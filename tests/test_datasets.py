@@ -2,6 +2,7 @@
 
 import tracemalloc
 import zipfile
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -640,9 +641,9 @@ BAD_PARTS = {
 }
 
 
-def check_refused(path, key, fault, remedy):
+def check_refused(path, key, fault, remedy, max_bytes=2**33):
     with pytest.raises(ValueError, match=f"'{key}' .*{fault}.*; .*{remedy}") as info:
-        load_npz(path)
+        load_npz(path, max_bytes=max_bytes)
     message = str(info.value)
     assert message.startswith(f"{path}: ")
     assert "\n" not in message
@@ -711,22 +712,183 @@ def test_npz_refuses_members_that_are_not_arrays(tmp_path):
     check_refused(path, "X", "is not a NumPy array", "numpy.savez")
 
 
+def write_npz(path, **members):
+    """Zip members as they are, so that their checksums are right."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, content in members.items():
+            archive.writestr(f"{key}.npy", content)
+
+
+def npy_bytes(header, content=b"", version=1):
+    """An .npy file with any header."""
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header + content
+
+
+def header_of(shape, descr="<f8"):
+    return f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}".encode()
+
+
+BAD_HEADERS = {
+    "more than any memory": header_of((2**50, 2**9)),
+    "more than an int64 counts": header_of((2**62, 8)),
+    "more than an int64 holds": header_of((10**30, 2)),
+    "a negative size": header_of((-1, -8)),
+    "no sizes": header_of("'ab'"),
+    "no type": header_of((1, 1), 3.5),
+    "an unknown type": header_of((1, 1), "<q8"),
+    "a type of too many parts": header_of((1, 1), [("a", "<f8", 1, 2)]),
+    "no end": b"{'descr': '<f8', 'shape': (1, 1",
+    "an open string": b"{'descr': '<f8",
+    "deep brackets": b"[" * 9000,
+    "another literal": b"[1, 2]",
+    "an odd escape": b"{'descr': '\\d'}",
+    "nothing": b"",
+    "not text": b"\xff\x00\x80",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
+def test_npz_refuses_bad_headers(tmp_path, header, version):
+    path = tmp_path / "header.npz"
+    write_npz(path, X=npy_bytes(header, bytes(8), version))
+    check_refused(path, "X", "is damaged", "write the file again")
+
+
+def test_npz_reads_no_further_than_a_header_may_be_long(tmp_path):
+    path = tmp_path / "header.npz"
+    write_npz(path, X=npy_bytes(bytes(2**25), version=2))
+    assert path.stat().st_size < 2**16
+    with traced_memory() as peak:
+        check_refused(path, "X", "is damaged", "write the file again")
+    assert peak() < 2**20
+
+
+@contextmanager
+def traced_memory():
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_npz_that_expands_is_refused_before_it_does(tmp_path):
+    path = tmp_path / "large.npz"
+    np.savez_compressed(path, X=np.zeros((2**11, 2**11)), y=np.zeros(2**11, int))
+    assert path.stat().st_size < 2**17
+    with traced_memory() as peak:
+        check_refused(path, "X", f"takes {2**25} bytes", "larger max_bytes", 2**24)
+    assert peak() < 2**20
+    for max_bytes in (2**25 + 2**14, None):
+        assert load_npz(path, max_bytes=max_bytes).data.nbytes == 2**25
+    check_refused(
+        path, "y", r"16384 bytes where .* leaves 16383", "max_b", 2**25 + 16383
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool, np.float16])
+def test_npz_counts_what_is_converted(save, dtype):
+    path = save(X=np.ones((100, 10), dtype=dtype), y=np.arange(100))
+    stored = 1000 * np.dtype(dtype).itemsize
+    needed = stored + 8 * 1000 + 8 * 100
+    assert load_npz(path, max_bytes=needed).data.nbytes == 8000
+    for max_bytes, key in ((stored - 1, "X"), (stored + 7999, "X"), (needed - 1, "y")):
+        check_refused(path, key, "takes .* bytes", "max_bytes", max_bytes)
+
+
+def declare(path, n_bytes):
+    """Have the zip say that its first member has `n_bytes` when expanded."""
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\x01\x02") + 24
+    content[place : place + 4] = n_bytes.to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("n_stored", "n_declared"), [(2**22, 8), (8, 2**22)])
+def test_npz_whose_declared_size_is_wrong(tmp_path, n_stored, n_declared):
+    path = tmp_path / "wrong.npz"
+    header = header_of((n_declared // 8, 1))
+    write_npz(path, X=npy_bytes(header, bytes(n_stored)), y=b"")
+    declare(path, len(npy_bytes(header)) + n_declared)
+    with traced_memory() as peak:
+        check_refused(path, "X", "is damaged", "write the file again")
+    assert peak() < n_declared + 2**20
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_npz_refuses_other_compressions(tmp_path, method):
+    path = tmp_path / "other.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("X.npy", npy_bytes(header_of((1, 1)), bytes(8)))
+    check_refused(path, "X", f"method {method} of zip", "numpy.savez_compressed")
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "8 GiB"])
+def test_npz_refuses_bad_bounds(save, max_bytes):
+    with pytest.raises(ValueError, match="'max_bytes' parameter"):
+        load_npz(save(X=np.eye(4), y=LABELS), max_bytes=max_bytes)
+
+
+def test_npz_column_major(save):
+    X = np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    data = load_npz(save(X=X, y=LABELS)).data
+    assert_array_equal(data, X)
+    assert data.flags.f_contiguous
+
+
+def test_npz_of_several_pieces(save, monkeypatch):
+    monkeypatch.setattr("sklearn_simlearn.datasets._npz.PIECE", 1000)
+    X = np.random.default_rng(0).random((4, 2001))
+    assert_array_equal(load_npz(save(X=X, y=LABELS)).data, X)
+
+
+def damage(sound, rng):
+    """Overwrite some bytes, or cut some out, or write some in."""
+    place, length = rng.integers(len(sound)), rng.integers(1, 9)
+    written = rng.bytes(length if rng.random() < 0.8 else 0)
+    n_cut = length if rng.random() < 0.8 else 0
+    return sound[:place] + written + sound[place + n_cut :]
+
+
+def load_damaged(path):
+    """The message with which the file is refused, or "" if it loads."""
+    message = ""
+    try:
+        load_npz(path, max_bytes=2**20)
+    except ValueError as error:
+        message = str(error)
+    assert message == "" or message.startswith(f"{path}: ")
+    return message
+
+
 @pytest.mark.parametrize("savez", [np.savez, np.savez_compressed])
 def test_npz_damage_is_a_value_error(tmp_path, savez):
-    # Whatever bytes are overwritten, the file loads or the message says which it is.
+    # Whatever bytes are damaged, the file loads or the message says which it is.
     path = tmp_path / "damaged.npz"
     savez(path, **PARTS, y=LABELS)
-    sound = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    sound = path.read_bytes()
     rng = np.random.default_rng(0)
     messages = []
-    for _ in range(300):
-        damaged = sound.copy()
-        damaged[rng.integers(len(sound), size=2)] = rng.integers(256, size=2)
-        path.write_bytes(damaged.tobytes())
-        try:
-            load_npz(path)
-        except ValueError as error:
-            messages.append(str(error))
-    assert len(messages) > 100
-    assert all(message.startswith(f"{path}: ") for message in messages)
-    assert sum("is damaged; write the file again" in m for m in messages) > 20
+    for _ in range(500):
+        path.write_bytes(damage(sound, rng))
+        messages.append(load_damaged(path))
+    assert sum("is damaged; write the file again" in m for m in messages) > 30
+    assert sum("not an .npz file" in m for m in messages) > 30
+
+
+def test_npz_damage_of_the_arrays_is_a_value_error(tmp_path):
+    # The checksums of the zip are right here: the headers have to be looked at.
+    path = tmp_path / "damaged.npz"
+    np.savez(path, **PARTS, y=LABELS)
+    with zipfile.ZipFile(path) as archive:
+        sound = {key: archive.read(f"{key}.npy") for key in [*PARTS, "y"]}
+    rng = np.random.default_rng(0)
+    messages = []
+    for _ in range(500):
+        key = rng.choice(list(sound))
+        write_npz(path, **sound | {key: damage(sound[key], rng)})
+        messages.append(load_damaged(path))
+    assert len(set(messages)) > 10
+    assert sum("is damaged; write the file again" in m for m in messages) > 100

@@ -2,14 +2,16 @@
 
 from functools import lru_cache
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
 from threadpoolctl import threadpool_limits
+
+from sklearn_simlearn._sklearn import Interval, validate_params
 
 PATCH_SIDE = 3  # pixels; 4 would leave less to learn, with mAP 0.68 for the cosine
 MIN_CONTRAST = 1.0  # standard deviation, in the images' grey levels 0..16
@@ -42,7 +44,9 @@ its words.
     },
     prefer_skip_nested_validation=True,
 )
-def load_digit_words(*, n_words=200, position=0.0, return_X_y=False):
+def load_digit_words(
+    *, n_words: int = 200, position: float = 0.0, return_X_y: bool = False
+) -> Any:
     """Load the digits as bags of visual words.
 
     A small retrieval problem on real images that needs neither a download nor an

@@ -1,17 +1,50 @@
 """The user's own data, from one .npz file."""
 
+import io
+import math
+import os
+import warnings
 import zipfile
-import zlib
+from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from sklearn_simlearn._sklearn import Interval, validate_params
+
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
+# The longest header that NumPy parses, with the magic string and lengths before it.
+MAX_HEADER = 10_000 + np.lib.format.MAGIC_LEN + 4
 
-def load_npz(path):
+READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+# What numpy.savez and numpy.savez_compressed write. zipfile expands the other methods
+# without a bound on the memory of one step.
+METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+
+PIECE = 1 << 20  # bytes that are expanded at a time
+
+
+@validate_params(
+    {
+        "max_bytes": [Interval(Integral, 1, None, closed="left"), None],
+        "require_target": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def load_npz(
+    path: str | os.PathLike[str],
+    *,
+    max_bytes: int | None = 2**33,
+    require_target: bool = True,
+) -> Bunch:
     """Load samples and labels from an .npz file.
 
     The file is a zip of arrays, as :func:`numpy.savez` writes it:
@@ -25,12 +58,20 @@ def load_npz(path):
     - if only some samples are to be queries, booleans under ``query_mask``.
 
     Other keys are ignored. Files are never unpickled, so one from a stranger cannot
-    run code.
+    run code, and a small file that expands to a huge one is refused.
 
     Parameters
     ----------
     path : str or path-like
         The file.
+
+    max_bytes : int or None, default=2**33
+        Most bytes that the arrays may take in memory, 8 GiB unless told otherwise. An
+        array that is converted, from integers to float64 say, counts in both forms.
+        None is no bound.
+
+    require_target : bool, default=True
+        Whether a file without ``y`` is refused. False is for queries.
 
     Returns
     -------
@@ -41,7 +82,8 @@ def load_npz(path):
             The samples. float32 stays, every other type becomes float64.
         target : ndarray of shape (n_samples,), or ndarray or csr_array of shape \
                 (n_samples, n_queries)
-            The labels or the relevance matrix, the latter in float32 or float64.
+            The labels or the relevance matrix, the latter in float32 or float64; None
+            if the file has none and `require_target` is False.
         query_mask : ndarray of shape (n_samples,), bool, or None
             Which samples are queries; None if the file does not say.
 
@@ -51,8 +93,8 @@ def load_npz(path):
         If there is no such file.
 
     ValueError
-        If the file does not hold what is described above. The message names the
-        file, the key and the remedy.
+        If the file does not hold what is described above, or takes more than
+        `max_bytes`. The message names the file, the key and the remedy.
 
     See Also
     --------
@@ -76,13 +118,13 @@ def load_npz(path):
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; check the path.")
     with path.open("rb") as file:
-        arrays = _Arrays(path, file)
+        arrays = _Arrays(path, file, max_bytes)
         X = _read_samples(arrays)
-        y = _read_target(arrays)
+        y = _read_target(arrays, require_target)
         query_mask = _read_query_mask(arrays)
 
     n_samples = X.shape[0]
-    if y.shape[0] != n_samples:
+    if y is not None and y.shape[0] != n_samples:
         arrays.fail(
             "y",
             f"has {y.shape[0]} rows and X has {n_samples}",
@@ -100,42 +142,85 @@ def load_npz(path):
 class _Arrays:
     """The arrays of an open file; failures say where they happened."""
 
-    def __init__(self, path, file):
+    def __init__(self, path, file, max_bytes):
+        self.path = path
+        self.bytes_left = math.inf if max_bytes is None else max_bytes
         try:
-            archive = np.load(file, allow_pickle=False)
-        except (EOFError, RuntimeError, ValueError, zipfile.BadZipFile):
-            archive = None
-        if not isinstance(archive, np.lib.npyio.NpzFile):
+            self.archive = zipfile.ZipFile(file)
+        except Exception as error:  # zipfile raises what it likes on other formats
             raise ValueError(
                 f"{path}: not an .npz file, or cut short; write one with "
                 "numpy.savez(path, X=X, y=y)."
-            )
-        self.path = path
-        self.archive = archive
+            ) from error
+        self.members = {
+            member.filename.removesuffix(".npy"): member
+            for member in self.archive.infolist()
+        }
 
     def __contains__(self, key):
-        return key in self.archive.files
+        return key in self.members
 
     def __getitem__(self, key):
-        try:
-            array = self.archive[key]
-        except ValueError as error:
-            if "allow_pickle" in str(error):
-                self.fail(
-                    key,
-                    "holds Python objects, which are never unpickled",
-                    "save numbers or strings, and a sparse array by its parts "
-                    + ", ".join(CSR_PARTS),
-                )
-            self.fail(key, "is damaged", "write the file again")
-        except (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error):
-            self.fail(key, "is damaged", "write the file again")
-        if not isinstance(array, np.ndarray):
+        member = self.members[key]
+        if member.compress_type not in METHODS:
+            self.fail(
+                key,
+                f"is compressed by method {member.compress_type} of zip",
+                "write the file with numpy.savez_compressed",
+            )
+        with self.damage_named(key), self.archive.open(member) as stream:
+            head = io.BytesIO(stream.read(MAX_HEADER))
+        if not head.getvalue().startswith(np.lib.format.MAGIC_PREFIX):
             self.fail(key, "is not a NumPy array", "write the file with numpy.savez")
-        return array
+        with self.damage_named(key), warnings.catch_warnings(action="ignore"):
+            version = np.lib.format.read_magic(head)
+            shape, is_fortran, dtype = READ_HEADER[version](head)
+            n_bytes = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject:
+            self.fail(
+                key,
+                "holds Python objects, which are never unpickled",
+                "save numbers or strings, and a sparse array by its parts "
+                + ", ".join(CSR_PARTS),
+            )
+        if min(shape, default=0) < 0 or member.file_size != head.tell() + n_bytes:
+            self.fail(key, "is damaged", "write the file again")
+        self.reserve(key, n_bytes)
+        try:
+            content = np.empty(n_bytes, dtype=np.uint8)
+        except MemoryError:
+            self.fail(key, f"takes {n_bytes} bytes", "use a machine with more memory")
+        with self.damage_named(key), self.archive.open(member) as stream:
+            stream.read(head.tell())
+            # zipfile gives no more bytes than it declares, and checks their sum with
+            # the last one. Memory is touched as they arrive, so that a file that
+            # declares more than it has costs no more than it has.
+            for start in range(0, n_bytes, PIECE):
+                piece = memoryview(content)[start : start + PIECE]
+                piece[:] = stream.read(len(piece))  # fails if there are fewer
+            order = "F" if is_fortran else "C"
+            return np.ndarray(shape, dtype, buffer=content, order=order)
+
+    @contextmanager
+    def damage_named(self, key):
+        """Whatever zipfile and NumPy raise on damaged bytes, as one message."""
+        try:
+            yield
+        except Exception:
+            self.fail(key, "is damaged", "write the file again")
+
+    def reserve(self, key, n_bytes):
+        """Count bytes that an array is going to take."""
+        if n_bytes > self.bytes_left:
+            self.fail(
+                key,
+                f"takes {n_bytes} bytes where max_bytes leaves {self.bytes_left}",
+                "pass a larger max_bytes if you trust the file",
+            )
+        self.bytes_left -= n_bytes
 
     def fail(self, key, fault, remedy):
-        raise ValueError(f"{self.path}: {key!r} {fault}; {remedy}.") from None
+        raise ValueError(f"{self.path}: {key!r} {fault}; {remedy}.")
 
 
 def _read_samples(arrays):
@@ -143,7 +228,7 @@ def _read_samples(arrays):
     if X is None:
         arrays.fail(
             "X",
-            f"is missing among the keys {sorted(arrays.archive.files)}",
+            f"is missing among the keys {sorted(arrays.members)}",
             "save the samples under X, or a CSR array under " + ", ".join(CSR_PARTS),
         )
     if not sparse.issparse(X):
@@ -155,12 +240,14 @@ def _read_samples(arrays):
     return X
 
 
-def _read_target(arrays):
+def _read_target(arrays, is_required):
     y = _read_matrix(arrays, "y", "y_")
     if y is None:
+        if not is_required:
+            return None
         arrays.fail(
             "y",
-            f"is missing among the keys {sorted(arrays.archive.files)}",
+            f"is missing among the keys {sorted(arrays.members)}",
             "save the labels, or the relevance matrix, under y",
         )
     if sparse.issparse(y):
@@ -256,4 +343,7 @@ def _floats(arrays, key, array):
     if not np.isfinite(array).all():
         arrays.fail(key, "contains NaN or infinity", "replace or drop them")
     is_float32 = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    return array.astype(np.float32 if is_float32 else np.float64, copy=False)
+    dtype = np.dtype(np.float32 if is_float32 else np.float64)
+    if array.dtype != dtype:
+        arrays.reserve(key, array.size * dtype.itemsize)
+    return array.astype(dtype, copy=False)

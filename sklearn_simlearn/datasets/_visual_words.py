@@ -1,13 +1,15 @@
 """Synthetic objects, seen through noise as bags of visual words."""
 
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 from sklearn.utils import Bunch
-from sklearn.utils._param_validation import Interval, validate_params
 
 from sklearn_simlearn._random import make_generator
+from sklearn_simlearn._sklearn import Interval, validate_params
 
 # Cells of scratch in a block of images, some 20 bytes each. Part of the random
 # stream: another value gives other data.
@@ -43,25 +45,25 @@ GROUP_RADIUS = 0.2
     prefer_skip_nested_validation=True,
 )
 def make_visual_words(
-    n_objects=50,
-    n_images_per_object=10,
+    n_objects: int = 50,
+    n_images_per_object: int | tuple[int, int] = 10,
     *,
-    skew=0.0,
-    n_distractors=0,
-    n_words=1000,
-    n_words_per_object=50,
-    visibility=0.5,
-    burst=0.2,
-    noise=0.3,
-    n_clutter=25,
-    zipf_exponent=1.0,
-    group_size=4,
-    n_dims=16,
-    shuffle=True,
-    return_X_y=False,
-    dtype=np.float64,
-    random_state=None,
-):
+    skew: float = 0.0,
+    n_distractors: int = 0,
+    n_words: int = 1000,
+    n_words_per_object: int = 50,
+    visibility: float = 0.5,
+    burst: float = 0.2,
+    noise: float = 0.3,
+    n_clutter: float = 25,
+    zipf_exponent: float = 1.0,
+    group_size: int = 4,
+    n_dims: int = 16,
+    shuffle: bool = True,
+    return_X_y: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+    random_state: int | np.random.RandomState | None = None,
+) -> Any:
     """Generate images of objects as sparse counts of visual words.
 
     An object is a set of words. An image of it shows some of them, in bursts; some
