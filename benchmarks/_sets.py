@@ -1,0 +1,131 @@
+"""The labelled sets that learners are judged on, and the two ways to split them.
+
+Sets of this project's own (digits, digit words) are always there; the others are read
+from the folder that `SIMLEARN_DATA` names, and left out where they are missing.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from _common import as_counts, load, load_mnist
+from sklearn.datasets import load_digits
+from sklearn.model_selection import StratifiedShuffleSplit
+
+from sklearn_simlearn.datasets import load_digit_words
+from sklearn_simlearn.model_selection import ObjectShuffleSplit
+
+# Samples of one class that are used, so that the large sets take minutes.
+MAX_PER_CLASS = 400
+
+
+def _digits():
+    return load_digits(return_X_y=True)
+
+
+def _digit_words():
+    return load_digit_words(return_X_y=True)
+
+
+def _mnist():
+    X, y = load_mnist()
+    return X[-10_000:], y[-10_000:]
+
+
+def _office():
+    arrays = load("office_caltech10_surf800.npz")
+    domains = ("amazon", "Caltech10", "dslr", "webcam")
+    X = np.concatenate([arrays[f"{name}_X"] for name in domains]).astype(np.float64)
+    y = np.concatenate([arrays[f"{name}_y"] for name in domains])
+    return X, y
+
+
+def _caltech():
+    arrays = load("caltech101_oasis_b32_1k.npz")
+    X, y = as_counts(arrays), arrays["y"]
+    rows = _at_most(np.where(arrays["is_background"], -1, y.astype(np.int64)), 30)
+    return X[rows], y[rows]
+
+
+def _reuters():
+    """Documents of one topic, of topics with at least ten of them."""
+    arrays = load("reuters_modapte_bow.npz")
+    start, topics = arrays["label_indptr"], arrays["label_indices"].astype(np.int64)
+    X, single = as_counts(arrays), np.flatnonzero(np.diff(start) == 1)
+    y = topics[start[single]]
+    y[np.bincount(y)[y] < 10] = -1
+    rows = _at_most(y, MAX_PER_CLASS)
+    return X[single[rows]], y[rows]
+
+
+def _paris_words():
+    arrays = load("paris_subset_bovw20k.npz")
+    return as_counts(arrays), arrays["y"]
+
+
+def _paris_cnn():
+    arrays = load("paris_subset_cnn.npz")
+    return arrays["feat"].astype(np.float32), arrays["y"]
+
+
+def _ukbench_words():
+    arrays = load("ukbench1000_bovw20k.npz")
+    return as_counts(arrays), arrays["group"]
+
+
+def _ukbench_vlad():
+    arrays = load("ukbench1000_vlad64.npz")
+    return arrays["pca128"], arrays["group"]
+
+
+def _ukbench_cnn():
+    arrays = load("ukbench1000_cnn.npz")
+    return arrays["feat"].astype(np.float32), arrays["group"]
+
+
+SETS = {
+    "digits": (_digits, None),
+    "digit words": (_digit_words, None),
+    "MNIST": (_mnist, "mnist.npz"),
+    "Office": (_office, "office_caltech10_surf800.npz"),
+    "Caltech": (_caltech, "caltech101_oasis_b32_1k.npz"),
+    "Reuters": (_reuters, "reuters_modapte_bow.npz"),
+    "Paris words": (_paris_words, "paris_subset_bovw20k.npz"),
+    "Paris CNN": (_paris_cnn, "paris_subset_cnn.npz"),
+    "UKbench words": (_ukbench_words, "ukbench1000_bovw20k.npz"),
+    "UKbench VLAD": (_ukbench_vlad, "ukbench1000_vlad64.npz"),
+    "UKbench CNN": (_ukbench_cnn, "ukbench1000_cnn.npz"),
+}
+
+
+def available_sets():
+    """Names of the sets whose file is at hand."""
+    folder = Path(os.environ.get("SIMLEARN_DATA", "."))
+    return [
+        name for name, (_, file) in SETS.items() if not file or (folder / file).exists()
+    ]
+
+
+def load_set(name):
+    """Samples and labels of a set, in a random order of its own."""
+    X, y = SETS[name][0]()
+    rows = _at_most(y.astype(np.int64), MAX_PER_CLASS)
+    order = np.random.default_rng(0).permutation(rows)
+    return X[order], y[order].astype(np.int64)
+
+
+def split_set(X, y, protocol, seed):
+    """Training and test rows: half of the samples of each class, or half of the
+    classes."""
+    splitter = StratifiedShuffleSplit if protocol == "samples" else ObjectShuffleSplit
+    halves = splitter(n_splits=1, test_size=0.5, random_state=seed)
+    return next(halves.split(np.zeros((len(y), 1)), y))
+
+
+def _at_most(y, n):
+    """Rows of at most n samples of each class; the label -1 is no class."""
+    order = np.random.default_rng(0).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    sorted_y = y[order]
+    place = np.arange(len(y)) - np.searchsorted(sorted_y, sorted_y)
+    return np.sort(order[(place < n) & (sorted_y >= 0)])

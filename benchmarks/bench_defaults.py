@@ -1,0 +1,217 @@
+"""Every learner with default parameters, beside what a user would pick instead.
+
+    python benchmarks/bench_defaults.py [--sets NAME ...] [--rows NAME ...] [--seeds N]
+
+For each set and protocol (half of the samples of each class held out, or half of the
+classes) it prints mean average precision, precision at 1 and at 10 and the seconds of a
+fit, averaged over the seeds, and then whether the promises hold: no learner below the
+better cosine by more than 0.005 mAP or 0.015 precision at 1 with default parameters;
+on known classes, with holdout="samples", how OASIS and the posteriors stand against LDA
+and logistic regression. Results are written to a CSV file as they come, and read from
+it again, so that an interrupted run goes on where it was.
+"""
+
+import argparse
+import csv
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _common import print_table
+from _sets import available_sets, load_set, split_set
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    ClassPosteriorSimilarity,
+    HistogramRankSVM,
+    SparseMahalanobisLearner,
+)
+from sklearn_simlearn._comparison import Chosen, Dense
+from sklearn_simlearn._rows import are_counts, canonical_csr
+from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn.similarities import (
+    AsymmetricSimilarity,
+    BurstinessSimilarity,
+    CosineSimilarity,
+    NegativeEvidenceSimilarity,
+)
+
+# Wider data is reduced before LDA, whose covariance would not fit.
+LDA_FEATURES = 500
+
+MAP_SLACK, PRECISION_SLACK = 0.005, 0.015
+
+
+def _make_lda(start, n_features):
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+    grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
+    narrow = Dense()
+    if n_features > 2 * LDA_FEATURES:
+        narrow = TruncatedSVD(LDA_FEATURES, random_state=0)
+    # With this solver the output is not centred.
+    centre = StandardScaler(with_std=False)
+    return make_pipeline(start, narrow, Chosen(lda, grid), centre)
+
+
+def _make_logistic(start):
+    logistic = LogisticRegression(C=10.0, tol=1e-3, max_iter=300)
+    return make_pipeline(start, Chosen(logistic, {"C": [1.0, 10.0, 100.0]}))
+
+
+def make_rows(X, protocol):
+    """Estimators by name, those that the data allows; baselines first."""
+    counts, positive = are_counts(X), X.min() >= 0
+    use_idf = bool(counts)
+    rows = {"cosine": CosineSimilarity(use_idf=False)}
+    if positive:
+        rows["tf-idf"] = CosineSimilarity()
+        rows["burstiness"] = BurstinessSimilarity()
+    rows["negative evidence"] = NegativeEvidenceSimilarity(use_idf=use_idf)
+    if counts:
+        rows["asymmetric"] = AsymmetricSimilarity()
+        rows["power tf-idf"] = CosineSimilarity(power=0.75)
+    if protocol == "samples":
+        plain = CosineSimilarity(use_idf=use_idf, power=0.75 if counts else 1.0)
+        rows["LDA"] = _make_lda(plain, X.shape[1])
+        rows["logistic"] = _make_logistic(plain)
+    learners = {
+        "OASIS": OASIS(random_state=0),
+        "angular": AngularBilinearRanker(random_state=0),
+    }
+    if positive:
+        learners["Mahalanobis"] = SparseMahalanobisLearner(random_state=0)
+    if counts:
+        learners["histogram"] = HistogramRankSVM(random_state=0)
+    rows |= learners
+    if protocol == "samples":
+        for name, learner in learners.items():
+            rows[f"{name}, samples"] = clone(learner).set_params(holdout="samples")
+        rows["posterior"] = ClassPosteriorSimilarity(random_state=0)
+        rows["posterior of OASIS"] = ClassPosteriorSimilarity(
+            OASIS(holdout="samples", random_state=0), random_state=0
+        )
+    return rows
+
+
+BASELINES = ("cosine", "tf-idf", "burstiness", "negative evidence", "asymmetric")
+BASELINES += ("power tf-idf", "LDA", "logistic")
+
+
+def measure(estimator, X, y, train, test):
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = clone(estimator).fit(X[train], y[train])
+    seconds = time.perf_counter() - start
+    report = retrieval_report(estimator, X[test], y[test])
+    names = ("average_precision", "precision_at_1", "precision_at_10")
+    return [float(np.nanmean(report[name])) for name in names] + [seconds]
+
+
+def run(options):
+    """Measure what the file does not hold yet; returns all results."""
+    path = Path(options.output)
+    results = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            for *key, ap, p1, p10, seconds in csv.reader(file):
+                results[tuple(key)] = [float(v) for v in (ap, p1, p10, seconds)]
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file)
+        for name in options.sets:
+            X, y = load_set(name)
+            X = canonical_csr(X) if sparse.issparse(X) else X
+            for protocol in ("samples", "objects"):
+                for row, estimator in make_rows(X, protocol).items():
+                    if options.rows and row not in options.rows:
+                        continue
+                    for seed in range(options.seeds):
+                        key = (name, protocol, row, str(seed))
+                        if key not in results:
+                            halves = split_set(X, y, protocol, seed)
+                            results[key] = measure(estimator, X, y, *halves)
+                            writer.writerow([*key, *results[key]])
+                            file.flush()
+    return results
+
+
+def summarise(results):
+    """Means over the seeds: {(set, protocol): {row: (mAP, P@1, P@10, seconds)}}."""
+    by_row = {}
+    for (name, protocol, row, _), values in results.items():
+        cell = by_row.setdefault((name, protocol), {})
+        cell.setdefault(row, []).append(values)
+    return {
+        key: {row: np.mean(values, axis=0) for row, values in cell.items()}
+        for key, cell in by_row.items()
+    }
+
+
+def better_cosine(cell):
+    return max((cell[row] for row in ("cosine", "tf-idf") if row in cell), key=tuple)
+
+
+def judge(cells):
+    """Whether the promises hold, as lines."""
+    lines = []
+    for (name, protocol), cell in cells.items():
+        reference = better_cosine(cell)
+        for row, values in cell.items():
+            if row in BASELINES or row.startswith("posterior"):
+                continue
+            lost, lost_at_1 = reference[:2] - values[:2]
+            if lost > MAP_SLACK or lost_at_1 > PRECISION_SLACK:
+                lines.append(
+                    f"{name}, by {protocol}: {row} is below the better cosine by "
+                    f"{lost:.3f} mAP, {lost_at_1:.3f} P@1"
+                )
+    if not lines:
+        lines.append("No learner is below the better cosine in any cell.")
+    known = [c for (_, protocol), c in cells.items() if protocol == "samples"]
+    for rival in ("LDA", "logistic"):
+        for row in ("OASIS, samples", "posterior", "posterior of OASIS"):
+            pairs = [(c[row], c[rival]) for c in known if row in c and rival in c]
+            if pairs:
+                ours, theirs = np.mean(pairs, axis=0)
+                lines.append(
+                    f"{row} against {rival}, mean of {len(pairs)} sets: "
+                    f"mAP {ours[0]:.3f} to {theirs[0]:.3f} "
+                    f"({ours[0] / theirs[0]:.2f}), P@1 {ours[1]:.3f} to {theirs[1]:.3f}"
+                )
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sets", nargs="*", default=available_sets())
+    parser.add_argument("--rows", nargs="*", help="rows of the table; all by default")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--output", default="bench_defaults.csv")
+    options = parser.parse_args()
+    cells = summarise(run(options))
+    for (name, protocol), cell in cells.items():
+        print(f"\n{name}, held out by {protocol}")
+        print_table(
+            ("", "mAP", "P@1", "P@10", "fit s"),
+            [
+                (row, *(f"{v:.3f}" for v in values[:3]), f"{values[3]:.1f}")
+                for row, values in cell.items()
+            ],
+        )
+    print()
+    print("\n".join(judge(cells)))
+
+
+if __name__ == "__main__":
+    main()
