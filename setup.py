@@ -1,11 +1,14 @@
 """Build the Cython kernels; everything else is declared in pyproject.toml.
 
-Two environment variables change the build:
+Three environment variables change the build:
 
 SIMLEARN_DEBUG=1
-    Index checks in every kernel. One CI job runs the kernel tests this way.
+    Index checks in every kernel.
 SIMLEARN_OPENMP=0
     No OpenMP, even where the compiler has it: kernels then run on one thread.
+SIMLEARN_SANITIZE=1
+    Kernels under gcc's address and undefined-behaviour sanitizers, which stop at the
+    first fault, and without OpenMP. `.ci/run` shows how to run such a build.
 """
 
 import os
@@ -18,7 +21,10 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 DEBUG = os.environ.get("SIMLEARN_DEBUG", "0") != "0"
-WANT_OPENMP = os.environ.get("SIMLEARN_OPENMP", "1") != "0"
+SANITIZE = os.environ.get("SIMLEARN_SANITIZE", "0") != "0"
+WANT_OPENMP = os.environ.get("SIMLEARN_OPENMP", "1") != "0" and not SANITIZE
+
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -52,6 +58,9 @@ class BuildKernels(build_ext):
             extension.extra_compile_args += optimise + (openmp if use_openmp else [])
             if use_openmp and self.compiler.compiler_type != "msvc":
                 extension.extra_link_args += openmp
+            if SANITIZE:  # the last -O counts
+                extension.extra_compile_args += [*SANITIZERS, "-O1", "-g"]
+                extension.extra_link_args += SANITIZERS
         super().build_extensions()
 
     def compiles_and_links(self, flags):
