@@ -36,7 +36,7 @@ from sklearn_simlearn._sklearn import (
     StrOptions,
     fit_context,
     get_chunk_n_rows,
-    get_threadpool_controller,
+    one_blas_thread,
 )
 from sklearn_simlearn._triplets import check_triplets
 from sklearn_simlearn._typing import Matrix, MatrixLike
@@ -53,11 +53,6 @@ SHRINKAGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 # References in each of the several folds of objects, which bounds what they cost.
 MAX_FOLD_REFERENCES = 500
-
-
-def one_blas_thread():
-    """Sums in one order, whatever the number of threads."""
-    return get_threadpool_controller().limit(limits=1, user_api="blas")
 
 
 class Setting(NamedTuple):

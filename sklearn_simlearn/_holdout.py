@@ -165,7 +165,6 @@ class Judge:
 
     def open(self, fold: Fold) -> None:
         """Take up a fold."""
-        self.fold = fold
         self.relevant = self.relevance.take(fold.test).block(slice(None), slice(None))
         np.fill_diagonal(self.relevant, -1)
         has_both = (self.relevant > 0).any(axis=1) & (self.relevant == 0).any(axis=1)

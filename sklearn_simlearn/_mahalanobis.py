@@ -36,7 +36,7 @@ from sklearn_simlearn._sklearn import (
     Interval,
     StrOptions,
     fit_context,
-    get_threadpool_controller,
+    one_blas_thread,
 )
 from sklearn_simlearn._typing import MatrixLike
 from sklearn_simlearn._warn import warn_user
@@ -280,7 +280,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
         pose = partial(self._pose, init=init, words=words, advance=advance)
         candidate, attributes = Candidate(self.max_iter, 0.0), {}
         # On more threads BLAS would add up in another order.
-        with get_threadpool_controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if self.holdout is not None:
                 path = partial(self._path, X, relevance, pose)
                 candidate, attributes = choose(
@@ -408,7 +408,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
 
         # From here on the inputs are sound: kernels check nothing.
         X = canonical_csr(X)
-        with get_threadpool_controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if is_first:
                 rng = make_generator(self.random_state)
                 problem, _, margin, power = self._pose(

@@ -18,8 +18,7 @@ from sklearn_simlearn._memory_fast import (
 from sklearn_simlearn._rows import canonical_csr, row_dots, scale_rows
 from sklearn_simlearn._sets import SETS_TOGETHER, Sets, sets_of_one
 from sklearn_simlearn._typing import Matrix
-from sklearn_simlearn.base import inner_products
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 
 # Numbers that a call of a kernel works on, so that a dense set is still in the cache
 # when its weights are known; also what bounds the memory and lets Ctrl-C through.
@@ -97,11 +96,8 @@ class VectorSpace:
 
     def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
         """A function from rows of queries to their inner products with all items."""
-        if not (self.is_sparse and sparse.issparse(items)):
-            return lambda rows: inner_products(self.Q[rows], items)
-        dtype = np.result_type(self.Q, items)
-        stored = store(canonical_csr(items.astype(dtype, copy=False)))
-        return lambda rows: stored.scores(self.Q[rows].astype(dtype, copy=False))
+        products = products_with(items)
+        return lambda rows: products(self.Q[rows])
 
 
 class KernelSpace:

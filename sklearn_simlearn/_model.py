@@ -9,13 +9,12 @@ from scipy import sparse
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, get_tags
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._rows import canonical_csr, unit_rows
 from sklearn_simlearn._sklearn import safe_indexing
 from sklearn_simlearn._typing import Matrix
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 
 
 @dataclass
@@ -105,7 +104,7 @@ class Model:
             or of their groups in sorted order, to all items.
         """
         if self.has_encodings and not in_groups:
-            products = _products_with(self.encode_items(X_items), n_threads)
+            products = products_with(self.encode_items(X_items), n_threads)
             return lambda X, rows, groups: products(
                 self.encode_queries(safe_indexing(X, rows))
             )
@@ -169,21 +168,3 @@ def find_model(estimator) -> Model:
 def _unit_rows(X):
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return unit_rows(X)
-
-
-def _products_with(D, n_threads):
-    """A function from queries to their inner products with the rows of D."""
-    if not sparse.issparse(D):
-        D = np.asarray(D)
-        return lambda Q: safe_sparse_dot(
-            Q if sparse.issparse(Q) else np.asarray(Q), D.T, dense_output=True
-        )
-    D = canonical_csr(D)
-    items = store(D, n_threads=n_threads)
-
-    def products(Q):
-        if sparse.issparse(Q) and Q.dtype == D.dtype:
-            return items.scores(canonical_csr(Q), n_threads=n_threads)
-        return safe_sparse_dot(Q, D.T, dense_output=True)
-
-    return products

@@ -27,7 +27,7 @@ from sklearn_simlearn._sklearn import (
     Interval,
     StrOptions,
     fit_context,
-    get_threadpool_controller,
+    one_blas_thread,
 )
 from sklearn_simlearn._triplets import check_triplets, triplet_sampler
 from sklearn_simlearn._typing import MatrixLike
@@ -253,7 +253,7 @@ class OASIS(SimilarityLearner):
             threshold=self.relevance_threshold,
             settings=self._settings(),
         )
-        with get_threadpool_controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             choice = choose(path, relevance, self.holdout, rng, advance)
             attributes = path.refit(choice.candidate, self.n_components, rng, advance)
         return attributes | choice.attributes
@@ -373,7 +373,7 @@ class OASIS(SimilarityLearner):
         n_updates_before = getattr(self, "n_updates_", 0)
 
         # From here on the inputs are sound: kernels check nothing.
-        with get_threadpool_controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             for _ in rankers.learn_up_to(n_triplets or self.n_triplets):
                 if advance("interval", partial(self._serve_plain, rankers)):
                     break

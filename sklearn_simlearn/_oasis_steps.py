@@ -11,7 +11,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_simlearn._oasis_fast import sweep_sparse, take_steps
 from sklearn_simlearn._rows import row_dots
-from sklearn_simlearn._sklearn import get_threadpool_controller
+from sklearn_simlearn._sklearn import one_blas_thread
 from sklearn_simlearn._typing import Matrix
 
 # The codes of the kernel. "final" learns as None does and projects in the end.
@@ -170,7 +170,7 @@ def sweep(W, X, triplets, C, learned, in_place=True):
     if sparse.issparse(X) and X.nnz < DENSE_FROM * X.shape[0] * X.shape[1]:
         return W, *_sweep_sparse(W, X, triplets, C, learned)
     # Held in `fit` already, but this may be another process.
-    with get_threadpool_controller().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         return W, *_sweep_dense(W, X, triplets, C, learned)
 
 

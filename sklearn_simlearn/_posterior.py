@@ -29,7 +29,7 @@ from sklearn_simlearn._sklearn import (
     HasMethods,
     Interval,
     get_chunk_n_rows,
-    get_threadpool_controller,
+    one_blas_thread,
 )
 from sklearn_simlearn._typing import Matrix
 from sklearn_simlearn.base import SimilarityLearner, inner_products
@@ -186,7 +186,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
                     yield Settings(name, sharpness, weight), mixed
 
         # On more threads BLAS would add up in another order.
-        with get_threadpool_controller().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if np.median(np.bincount(labels[labels >= 0])) >= MIN_CLASS_SIZE:
                 choice = choose(path, relevance, "samples", rng, advance)
             else:

@@ -58,6 +58,7 @@ __all__ = [
     "get_output_config",
     "get_threadpool_controller",
     "num_samples",
+    "one_blas_thread",
     "safe_indexing",
     "validate_parameter_constraints",
     "validate_params",
@@ -73,6 +74,12 @@ KEPT_ATTRIBUTES = {
     "_skl_callbacks_to_teardown",
     "_sklearn_output_config",
 }
+
+
+def one_blas_thread():
+    """A context in which BLAS adds up in one order, whatever the number of cores."""
+    return get_threadpool_controller().limit(limits=1, user_api="blas")
+
 
 # The two decorators have no types in scikit-learn and would erase those of what they
 # decorate.

@@ -15,14 +15,13 @@ from sklearn.base import (
 )
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import get_tags
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._relevance import Relevance, check_relevance
 from sklearn_simlearn._rows import check_rows
 from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, fit_context
 from sklearn_simlearn._typing import Matrix, MatrixLike
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 from sklearn_simlearn.metrics import map_scorer
 
 
@@ -280,8 +279,4 @@ def callback_steps(estimator, X, y) -> Iterator[Callable[..., bool]]:
 
 def inner_products(Q: Matrix, D: Matrix, n_threads: int = 1) -> np.ndarray:
     """Q D', dense."""
-    if not (sparse.issparse(Q) and sparse.issparse(D)):
-        return safe_sparse_dot(Q, D.T, dense_output=True)
-    dtype = np.result_type(Q, D)
-    Q, D = Q.astype(dtype, copy=False), D.astype(dtype, copy=False)
-    return store(D, n_threads=n_threads).scores(Q, n_threads=n_threads)
+    return products_with(D, n_threads)(Q)

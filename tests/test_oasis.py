@@ -22,6 +22,7 @@ from sklearn_simlearn._oasis_steps import LEARNED, draw_stream, sweep
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._rows import start_rows, start_weights, unit_rows
+from sklearn_simlearn._sklearn import get_threadpool_controller
 from sklearn_simlearn._triplets import triplet_sampler
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -644,7 +645,7 @@ def test_psd_does_not_depend_on_blas_threads(rng, monkeypatch):
     eigh = linalg.eigh
 
     def record(*args, **kwargs):
-        libraries = oasis_steps.get_threadpool_controller().info()
+        libraries = get_threadpool_controller().info()
         limits.extend(x["num_threads"] for x in libraries if x["user_api"] == "blas")
         return eigh(*args, **kwargs)
 
