@@ -1,25 +1,12 @@
 """Top k for any estimator: the index."""
 
-import importlib
-from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from numbers import Integral
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
-from sklearn import get_config
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    clone,
-)
-from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
-from sklearn.utils import gen_batches, get_tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_simlearn import _model
 from sklearn_simlearn._sklearn import (
@@ -28,47 +15,33 @@ from sklearn_simlearn._sklearn import (
     StrOptions,
     fit_context,
     num_samples,
-    validate_parameter_constraints,
 )
 from sklearn_simlearn.index import _tables
+from sklearn_simlearn.index._backends import BACKENDS, SEARCH_OPTIONS, find_backend
+from sklearn_simlearn.index._base import BaseIndex
 from sklearn_simlearn.index._encodings import (
     agree,
     as_kind,
     encode_items,
     have_unit_length,
 )
-from sklearn_simlearn.index._estimator_file import (
-    ESTIMATOR_FILE,
-    dump_estimator,
-    load_estimator,
-)
+from sklearn_simlearn.index._folder import FolderMixin
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
-from sklearn_simlearn.index._storage import damaged, open_folder, write_folder
-
-BACKENDS = {
-    "inverted": "InvertedFile",
-    "dense": "DenseItems",
-    "faiss": "FaissItems",
-    "usearch": "UsearchItems",
-}
-
-# Options that a search reads anew each time.
-SEARCH_OPTIONS = {"faiss": {"nprobe", "efSearch"}, "usearch": {"exact"}}
-
-# Backends whose packages read their own bytes, without checks that we could vouch for.
-UNCHECKED = {"faiss", "usearch"}
+from sklearn_simlearn.index._selection import cut_lists, read_exclude, read_filter
+from sklearn_simlearn.index._storage import damaged
 
 # Items whose encodings are compared when an estimator is replaced and the raw items
 # are not there: enough that a changed weight of a word shows, few enough to keep.
 SAMPLE = 256
 
-# Tables that an index may hold, which are stored with it.
-TABLES = ("metadata", "raw", "sample", "encoded_sample")
-
 
 class SimilarityIndex(
-    NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    NeighborsMixin,
+    FolderMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseIndex,
 ):
     r"""The best items for a query, by any similarity of this package.
 
@@ -209,10 +182,7 @@ class SimilarityIndex(
         else:
             ids = Ids(check_ids(ids, n_items))
         metadata = _tables.check_metadata(metadata, n_items)
-        estimator = self.estimator
-        if not _is_fitted(estimator):
-            estimator = clone(estimator).fit(X, y)
-        model = _model.find_model(estimator)
+        estimator, model = self._take_estimator(X, y)
         encoded = encode_items(model, X)
         items = self._build(encoded)
         validate_data(self, X, skip_check_array=True)
@@ -256,7 +226,9 @@ class SimilarityIndex(
         check_is_fitted(self)
         if not isinstance(k, Integral) or k < 1:
             raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
-        allowed = None if filter is None else self._read_filter(filter)
+        allowed = None
+        if filter is not None:
+            allowed = read_filter(filter, self._ids, self.metadata_)
         scores, rows = self._search(
             X, k, groups=groups, exclude=exclude, allowed=allowed
         )
@@ -415,106 +387,6 @@ class SimilarityIndex(
         self.backend_options = {**(self.backend_options or {}), **options}
         return self
 
-    def save(self, folder, *, include_estimator=True):
-        """Store the index in a folder, replacing the one that it holds.
-
-        Whoever opens the folder meanwhile finds the old index or the new one. A save
-        that fails or is interrupted leaves the old one.
-
-        Parameters
-        ----------
-        folder : path-like
-            Made if it does not exist.
-
-        include_estimator : bool, default=True
-            Store the estimator too, by the package skops; of a search, the best
-            estimator.
-        """
-        check_is_fitted(self)
-        files = {}
-        if include_estimator:
-            self._check_estimator()
-            files[ESTIMATOR_FILE] = dump_estimator(self.estimator_)
-        header = {
-            "params": {
-                name: getattr(self, name)
-                for name in self._parameter_constraints
-                if name != "estimator"
-            },
-            "backend": self.backend_,
-            "is_numbered": self._ids.is_numbered,
-            "is_unit": self._is_unit,
-            "n_features_in": getattr(self, "n_features_in_", None),
-            "names_in": list(getattr(self, "feature_names_in_", [])),
-            "tables": {},
-        }
-        arrays = {"ids": self._ids.values, "alive": self._ids.alive}
-        arrays |= _prefixed("items_", self._items.to_arrays())
-        for name in TABLES:
-            table = self._table(f"_{name}")
-            if table is not None:
-                parts, header["tables"][name] = _tables.to_arrays(table, name)
-                arrays |= _prefixed(f"{name}_", parts)
-        write_folder(folder, header, arrays, files)
-
-    @classmethod
-    def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
-        """Open an index that `save` stored.
-
-        Nothing in the folder is unpickled. What the search relies on is checked, and
-        the checksum of a block is compared when the block is first touched.
-
-        Parameters
-        ----------
-        folder : path-like
-            Where the index was saved.
-
-        mmap : bool, default=True
-            Map the arrays into memory instead of reading them: an index of any size
-            opens at once, and processes share its memory.
-
-        estimator : estimator, default=None
-            A fitted estimator for the queries, instead of the stored one. It must
-            encode items as they are stored.
-
-        trusted : sequence of str, default=None
-            Load the stored estimator, of whose types those are trusted that are listed
-            here, besides those of this package and those that skops trusts. None
-            does not load it; ``trusted=()`` does where no other types occur. Indexes of
-            FAISS and usearch are opened only if `trusted` is not None, because these
-            packages do not check all that they read.
-
-        verify : bool, default=False
-            Check all checksums now.
-
-        Returns
-        -------
-        index : SimilarityIndex
-            The index. Without estimator it can be searched only after `set_estimator`.
-        """
-        header, arrays, files = open_folder(
-            folder,
-            mmap=mmap,
-            verify=verify,
-            wanted_files=() if trusted is None else (ESTIMATOR_FILE,),
-        )
-        if trusted is None and header.get("backend") in list(UNCHECKED):
-            raise ValueError(
-                f"The package {header['backend']} does not check all that it reads. If "
-                "you trust who saved the index, load it with trusted=()."
-            )
-        index = cls(None)
-        index._restore(header, arrays)
-        if estimator is None and trusted is not None:
-            if ESTIMATOR_FILE not in files:
-                raise ValueError(
-                    "The index was saved without its estimator: give `estimator`."
-                )
-            estimator = load_estimator(files[ESTIMATOR_FILE], trusted)
-        if estimator is not None:
-            index._attach(estimator)
-        return index
-
     @property
     def ids_(self):
         """Ids of the items."""
@@ -540,7 +412,7 @@ class SimilarityIndex(
         backend = self.backend
         if backend == "auto":
             backend = "inverted" if sparse.issparse(encoded) else "dense"
-        items = _find_backend(backend)(
+        items = find_backend(backend)(
             as_kind(encoded, backend),
             n_threads=self._n_threads,
             **(self.backend_options or {}),
@@ -564,26 +436,16 @@ class SimilarityIndex(
         self._check_estimator()
         if need_unit and not self._is_unit:
             raise no_distance("items")
-        n_queries = num_samples(X)
-        sets = None
-        if groups is not None:
-            groups = self._read_groups(groups, n_queries)
-            _, set_of, sizes = np.unique(
-                groups, return_inverse=True, return_counts=True
-            )
-            sets = np.argsort(set_of, kind="stable"), np.cumsum(sizes)
-        n_results = n_queries if sets is None else len(sets[1])
+        sets = self._read_sets(groups, num_samples(X))
+        n_results = len(sets.sizes)
         if exclude is not None:
-            exclude = self._read_exclude(exclude, n_results)
+            exclude = read_exclude(exclude, self._ids, n_results)
         n_found = max(1, min(k, len(self._ids.values)))
         scores = np.full((n_results, k), -np.inf, dtype=self._items.dtype)
         rows = np.full((n_results, k), -1, dtype=np.int64)
-        for batch, members in self._batches(n_queries, k, sets):
-            part = X if members is None else _tables.take(X, members)
-            params = {}
-            if sets is not None:
-                params["groups"] = groups if members is None else groups[members]
-            Q = self._model.encode_queries(self._model.prepare(part), **params)
+        # An encoded query takes at most 16 bytes per feature, if all are non-zero.
+        row_bytes = 16 * (self._items.n_features + k)
+        for batch, part, Q in self._encode_queries(X, sets, row_bytes):
             Q = self._convert(Q, part)
             if need_unit and not have_unit_length(Q):
                 raise no_distance("queries")
@@ -591,96 +453,10 @@ class SimilarityIndex(
                 Q,
                 n_found,
                 allowed=allowed,
-                excluded=None if exclude is None else _cut_lists(exclude, batch),
+                excluded=None if exclude is None else cut_lists(exclude, batch),
                 n_threads=self._n_threads,
             )
         return scores, rows
-
-    def _batches(self, n_queries, k, sets):
-        """Slices of results with the queries they come from, or None for all queries.
-
-        An encoded query takes at most 16 bytes per feature, if all are non-zero.
-        """
-        row_bytes = 16 * (self._items.n_features + k)
-        n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
-        if n_queries <= n_rows:
-            yield slice(0, n_queries if sets is None else len(sets[1])), None
-        elif sets is None:
-            for batch in gen_batches(n_queries, n_rows):
-                yield batch, np.arange(batch.start, batch.stop)
-        else:
-            order, stops = sets
-            start = 0
-            while start < len(stops):
-                spent = stops[start - 1] if start else 0
-                stop = int(np.searchsorted(stops, spent + n_rows, side="right"))
-                stop = max(stop, start + 1)
-                yield slice(start, stop), order[spent : stops[stop - 1]]
-                start = stop
-
-    def _read_groups(self, groups, n_queries):
-        if not self._model.takes_groups:
-            raise ValueError(
-                "groups go with an estimator that ends in a MemoryVectorQuery."
-            )
-        groups = column_or_1d(groups)
-        if len(groups) != n_queries:
-            raise ValueError(
-                f"groups and X must have the same number of samples; got {len(groups)} "
-                f"and {n_queries}."
-            )
-        return groups
-
-    def _read_exclude(self, exclude, n_results):
-        """Rows to leave out of each result, as lists behind each other."""
-        if len(exclude) != n_results:
-            raise ValueError(
-                "exclude must have one id, or a list of ids, per query; got "
-                f"{len(exclude)} for {n_results}."
-            )
-        lists = exclude if isinstance(exclude, np.ndarray) else list(exclude)
-        if all(np.ndim(ids) == 0 for ids in lists):
-            rows, sizes = self._ids.find(exclude), np.ones(n_results, dtype=np.int64)
-        else:
-            parts = [self._ids.find(np.atleast_1d(ids)) for ids in lists]
-            rows = np.concatenate(parts)
-            sizes = np.array([len(part) for part in parts])
-        known = rows >= 0
-        result = np.repeat(np.arange(n_results), sizes)[known]
-        n_known = np.bincount(result, minlength=n_results)
-        return np.concatenate([[0], np.cumsum(n_known)]), rows[known]
-
-    def _read_filter(self, filter):
-        """Mask of the rows that may be found."""
-        n_items = self.n_items_
-        if callable(filter):
-            metadata = self.metadata_
-            if metadata is None:
-                raise ValueError(
-                    "A filter that is a function needs metadata: give it to `fit`."
-                )
-            if isinstance(metadata, Sequence):
-                filter = [filter(row) for row in metadata]
-            else:
-                filter = filter(metadata)
-            if np.asarray(filter).dtype != bool:
-                raise ValueError("The filter function must return a boolean mask.")
-        mask = np.asarray(filter)
-        if mask.dtype != bool:
-            rows = self._ids.find(filter)
-            allowed = np.zeros(len(self._ids.values), dtype=bool)
-            allowed[rows[rows >= 0]] = True
-            return allowed
-        if mask.shape != (n_items,):
-            raise ValueError(
-                f"A mask as filter must have one boolean for each of the {n_items} "
-                f"items; got shape {mask.shape}."
-            )
-        if not self._ids.has_removed:
-            return np.ascontiguousarray(mask)
-        allowed = np.zeros(len(self._ids.values), dtype=bool)
-        allowed[self._ids.alive] = mask
-        return allowed
 
     def _convert(self, encoded, X):
         """Encodings of X in the form in which the backend holds its items."""
@@ -695,96 +471,6 @@ class SimilarityIndex(
             )
         return encoded
 
-    def _check_estimator(self):
-        check_is_fitted(self)
-        if self._model is None:
-            raise ValueError(
-                "The index was opened without its estimator. Load it with `trusted` or "
-                "`estimator`, or call `set_estimator`."
-            )
-
-    def _table(self, name):
-        """A table that may still lie in the folder."""
-        table = getattr(self, name)
-        if isinstance(table, _tables.Stored):
-            table = table.read()
-            setattr(self, name, table)
-        return table
-
-    def _attach(self, estimator):
-        """Take an estimator for the stored items, if it is the one they come from."""
-        model = _model.find_model(estimator)
-        encoded = encode_items(model, self._table("_sample"))
-        if not agree(encoded, self._table("_encoded_sample")):
-            raise ValueError(
-                "The estimator encodes items in another way than they are stored: give "
-                "the one that the index was saved with."
-            )
-        self.estimator = self.estimator_ = estimator
-        self._model = model
-
-    def _restore(self, header, arrays):
-        """Set all state but the estimator from an opened folder."""
-        params = header.get("params")
-        names = self._parameter_constraints.keys() - {"estimator"}
-        if not isinstance(params, dict) or params.keys() != names:
-            raise damaged("its parameters are incomplete")
-        validate_parameter_constraints(
-            {name: self._parameter_constraints[name] for name in names},
-            params,
-            caller_name=type(self).__name__,
-        )
-        backend, tables = header.get("backend"), header.get("tables")
-        if backend not in list(BACKENDS) or not isinstance(tables, dict):
-            raise damaged("its header is incomplete")
-        n_features, feature_names = header.get("n_features_in"), header.get("names_in")
-        if not (n_features is None or type(n_features) is int) or not (
-            isinstance(feature_names, list)
-            and all(isinstance(name, str) for name in feature_names)
-            and len(feature_names) in (0, n_features)
-        ):
-            raise damaged("its features are described wrongly")
-        ids, alive = arrays.get("ids"), arrays.read("alive")
-        if (
-            ids is None
-            or ids.ndim != 1
-            or ids.dtype.kind not in "iU"
-            or alive.dtype != bool
-            or alive.shape != ids.shape
-        ):
-            raise damaged("its ids have the wrong form")
-        item_arrays = arrays.group("items_")
-        items = _find_backend(backend).from_arrays(
-            item_arrays, verify=item_arrays.verify_all
-        )
-        if items.n_items != len(ids):
-            raise damaged("it has another number of ids than of items")
-        items.remove(np.flatnonzero(~alive))
-
-        self.set_params(**params)
-        self.backend_, self._items, self._model = backend, items, None
-        self._ids = Ids(
-            ids,
-            alive,
-            is_numbered=header.get("is_numbered") is True,
-            verify=partial(arrays.verify, "ids"),
-        )
-        self._is_unit = header.get("is_unit") is True
-        if n_features is not None:
-            self.n_features_in_ = n_features
-        if feature_names:
-            self.feature_names_in_ = np.array(feature_names, dtype=object)
-        for name in TABLES:
-            n_rows = None if "sample" in name else len(ids)
-            stored = None
-            if name in tables:
-                stored = _tables.Stored(arrays.group(f"{name}_"), tables[name], n_rows)
-            setattr(self, f"_{name}", stored)
-
-    @property
-    def _n_threads(self):
-        return effective_n_jobs(self.n_jobs)
-
     @property
     def _n_features_out(self):
         return self.n_items_
@@ -798,66 +484,6 @@ class SimilarityIndex(
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_items")
 
-    def __getstate__(self):
-        state = dict(super().__getstate__())
-        if "_items" in state:
-            arrays = self._items.to_arrays()
-            state["_items"] = {name: np.array(array) for name, array in arrays.items()}
-            # It holds nothing but parts of the estimator.
-            state["_model"] = None
-            for name in TABLES:
-                table = self._table(f"_{name}")
-                is_stored = isinstance(table, _tables.StoredTexts)
-                state[f"_{name}"] = list(table) if is_stored else table
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if "_items" in state:
-            self._items = _find_backend(self.backend_).from_arrays(state["_items"])
-            if "estimator_" in state:
-                self._model = _model.find_model(self.estimator_)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        if self.estimator is not None:
-            inner = get_tags(self.estimator)
-            tags.input_tags = inner.input_tags
-            tags.target_tags.required = inner.target_tags.required
-            tags.target_tags.multi_output = inner.target_tags.multi_output
-        return tags
-
-
-def _find_backend(name):
-    module = importlib.import_module(f"sklearn_simlearn.index._{name}")
-    return getattr(module, BACKENDS[name])
-
-
-def _is_fitted(estimator):
-    if isinstance(estimator, Pipeline):
-        # Scikit-learn asks the last step only, which may need no fit.
-        return all(
-            _is_fitted(step)
-            for _, step in estimator.steps
-            if step not in (None, "passthrough")
-        )
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        return False
-    return True
-
-
-def _prefixed(prefix, arrays):
-    return {prefix + name: array for name, array in arrays.items()}
-
 
 def _take_or_none(table, rows):
     return None if table is None else _tables.take(table, rows)
-
-
-def _cut_lists(lists, batch):
-    """The lists of a batch, out of lists behind each other."""
-    indptr, rows = lists
-    indptr = indptr[batch.start : batch.stop + 1]
-    return indptr - indptr[0], rows[indptr[0] : indptr[-1]]

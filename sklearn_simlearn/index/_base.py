@@ -1,0 +1,111 @@
+"""What every index has: an estimator that encodes, and queries in batches."""
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn import get_config
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn import _model
+from sklearn_simlearn._sets import read_groups
+from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn.index import _tables
+
+
+class BaseIndex(BaseEstimator):
+    """Base class of the indexes: `estimator` encodes what is stored and searched.
+
+    A subclass sets `estimator_` and `_model`, which `_take_estimator` gives.
+    """
+
+    def _take_estimator(self, X, y):
+        """The estimator, fitted on X and y unless it is fitted, and its model."""
+        estimator = self.estimator
+        if not is_fitted(estimator):
+            estimator = clone(estimator).fit(X, y)
+        return estimator, _model.find_model(estimator)
+
+    def _check_estimator(self):
+        check_is_fitted(self)
+        if self._model is None:
+            raise ValueError(
+                "The index was opened without its estimator. Load it with `trusted` or "
+                "`estimator`, or call `set_estimator`."
+            )
+
+    def _read_sets(self, groups, n_queries):
+        """Queries that search as one: those of a group, or each by itself."""
+        if groups is not None and not self._model.takes_groups:
+            raise ValueError(
+                "groups go with an estimator that ends in a MemoryVectorQuery."
+            )
+        return read_groups(groups, n_queries)
+
+    def _encode_queries(self, X, sets, row_bytes):
+        """Encoded queries, as many at a time as `working_memory` allows.
+
+        Parameters
+        ----------
+        X : samples
+            Queries.
+
+        sets : Sets
+            Of the queries, from `_read_sets`.
+
+        row_bytes : int
+            What a query may take, encoded and answered.
+
+        Yields
+        ------
+        batch : slice
+            Of the sets.
+
+        part : samples
+            Their queries.
+
+        Q : matrix
+            Their encodings, one row per set.
+        """
+        n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
+        are_single = bool((sets.sizes == 1).all()) and np.array_equal(
+            sets.rows, np.arange(num_samples(X))
+        )
+        for start, block in sets.blocks(sets.sizes, n_rows):
+            batch = slice(start, start + len(block.sizes))
+            is_whole = are_single and len(block.rows) == len(sets.rows)
+            part = X if is_whole else _tables.take(X, block.rows)
+            params = {} if are_single else {"groups": block.of_row}
+            Q = self._model.encode_queries(self._model.prepare(part), **params)
+            yield batch, part, Q
+
+    @property
+    def _n_threads(self):
+        return effective_n_jobs(self.n_jobs)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self.estimator is not None:
+            inner = get_tags(self.estimator)
+            tags.input_tags = inner.input_tags
+            tags.target_tags.required = inner.target_tags.required
+            tags.target_tags.multi_output = inner.target_tags.multi_output
+        return tags
+
+
+def is_fitted(estimator):
+    """Whether an estimator, and each step of a pipeline, is fitted."""
+    if isinstance(estimator, Pipeline):
+        # Scikit-learn asks the last step only, which may need no fit.
+        return all(
+            is_fitted(step)
+            for _, step in estimator.steps
+            if step not in (None, "passthrough")
+        )
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Which items a search may return: what users leave out, and what they restrict to."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def read_exclude(exclude, ids, n_results):
+    """Rows to leave out of each result, as lists behind each other.
+
+    Parameters
+    ----------
+    exclude : array-like of length n_results
+        Ids, one or a list per result.
+
+    ids : Ids
+        Of the items.
+
+    n_results : int
+        Number of queries or sets of them.
+
+    Returns
+    -------
+    indptr, rows : ndarray of int64
+        Result i is without the items ``rows[indptr[i]:indptr[i + 1]]``.
+    """
+    if len(exclude) != n_results:
+        raise ValueError(
+            "exclude must have one id, or a list of ids, per query; got "
+            f"{len(exclude)} for {n_results}."
+        )
+    lists = exclude if isinstance(exclude, np.ndarray) else list(exclude)
+    if all(np.ndim(part) == 0 for part in lists):
+        rows, sizes = ids.find(exclude), np.ones(n_results, dtype=np.int64)
+    else:
+        parts = [ids.find(np.atleast_1d(part)) for part in lists]
+        rows = np.concatenate(parts)
+        sizes = np.array([len(part) for part in parts])
+    known = rows >= 0
+    result = np.repeat(np.arange(n_results), sizes)[known]
+    n_known = np.bincount(result, minlength=n_results)
+    return np.concatenate([[0], np.cumsum(n_known)]), rows[known]
+
+
+def cut_lists(lists, batch):
+    """The lists of a batch, out of lists behind each other."""
+    indptr, rows = lists
+    indptr = indptr[batch.start : batch.stop + 1]
+    return indptr - indptr[0], rows[indptr[0] : indptr[-1]]
+
+
+def read_filter(filter, ids, metadata):
+    """Mask of the rows that may be found.
+
+    Parameters
+    ----------
+    filter : array-like or callable
+        A mask of the items that are there, a list of ids, or a function from the
+        metadata to a mask.
+
+    ids : Ids
+        Of the items.
+
+    metadata : table or None
+        Of the items that are there.
+    """
+    if callable(filter):
+        filter = _ask(filter, metadata)
+    mask = np.asarray(filter)
+    allowed = np.zeros(len(ids.values), dtype=bool)
+    if mask.dtype != bool:
+        rows = ids.find(filter)
+        allowed[rows[rows >= 0]] = True
+        return allowed
+    if mask.shape != (ids.n_alive,):
+        raise ValueError(
+            f"A mask as filter must have one boolean for each of the {ids.n_alive} "
+            f"items; got shape {mask.shape}."
+        )
+    allowed[ids.alive] = mask
+    return allowed
+
+
+def _ask(filter, metadata):
+    if metadata is None:
+        raise ValueError(
+            "A filter that is a function needs metadata: give it to `fit`."
+        )
+    if isinstance(metadata, Sequence):
+        mask = [filter(row) for row in metadata]
+    else:
+        mask = filter(metadata)
+    if np.asarray(mask).dtype != bool:
+        raise ValueError("The filter function must return a boolean mask.")
+    return mask
