@@ -52,7 +52,7 @@ MAP_SLACK, PRECISION_SLACK = 0.005, 0.015
 
 
 def _make_lda(start, n_features):
-    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
     narrow = Dense()
     if n_features > 2 * LDA_FEATURES:

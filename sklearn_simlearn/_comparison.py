@@ -224,7 +224,7 @@ class Dense(TransformerMixin, BaseEstimator):
 
 
 def _make_lda(task):
-    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
     return make_pipeline(*_narrow_steps(task), Chosen(lda, grid))
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from sklearn_simlearn._holdout import MIN_CLASSES, Fold, Judge
+from sklearn_simlearn._holdout import MIN_CLASSES, START, Fold, Judge
 from sklearn_simlearn._relevance import DISTRACTOR, Relevance
 from sklearn_simlearn._rows import start_weights
 from sklearn_simlearn.similarities import (
@@ -35,25 +35,14 @@ def choose_hand_made(
     sizes = np.bincount(objects[objects != DISTRACTOR])
     if np.count_nonzero(sizes > 1) < MIN_CLASSES:
         return candidates[0]
-    judge = Judge(relevance)
+    judge = Judge(relevance, by_class=False)
     for fold in _halve_in_pairs(objects, rng):
         if relevance.take(fold.test).find_queries().any():
             judge.open(fold)
             for place, candidate in enumerate(candidates):
                 fitted = fit_hand_made(candidate, X[fold.train])
-                judge.record(place, fitted.similarity(X[fold.test]))
-    if not judge.candidates:
-        return candidates[0]
-    # Candidate, measure, query. All queries count alike, unlike in the hold-out.
-    measures = [
-        np.hstack([fold[place] for fold in judge.candidates])
-        for place in range(len(candidates))
-    ]
-    gains = np.array(measures) - measures[0]
-    gain, gain_at_1 = gains.mean(axis=2).T
-    error = gains[:, 0].std(axis=1) / np.sqrt(gains.shape[2])
-    worth = np.where(gain_at_1 >= 0, gain - error, -np.inf)
-    return candidates[int(np.argmax(worth))]
+                judge.record(place or START, fitted.similarity(X[fold.test]))
+    return candidates[judge.choose().candidate or 0]
 
 
 def fit_hand_made(hand_made, X: sparse.csr_array):

@@ -25,10 +25,11 @@ START = None
 # Fewer classes say nothing about new ones.
 MIN_CLASSES = 10
 
-# Share of the samples that `"samples"` holds out.
+# Share of the samples that `"samples"` holds out in a fold.
 SHARE = 0.2
 
-# Held-out samples of a fold that are scored.
+# Held-out samples of a fold that are scored. `"samples"` takes as many folds as it
+# takes to have that many in all, so that few samples are not judged by a handful.
 MAX_ROWS = 1000
 
 
@@ -86,7 +87,7 @@ def choose(
         Reports a step to the callbacks; whether one of them asks to stop.
     """
     folds = make_folds(relevance, holdout, rng)
-    judge = Judge(relevance)
+    judge = Judge(relevance, by_class=holdout == "objects")
     for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
         judge.open(fold)
         for candidate, similarity in path(fold.train, fold.test, stream):
@@ -100,11 +101,13 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
     """What is held out; nothing, with a warning, where that would say nothing."""
     objects = relevance.objects()
     if holdout == "samples":
-        test = _hold_out_samples(objects, rng)
-        if relevance.take(test).find_queries().any():
+        folds = []
+        for test in _hold_out_samples(objects, rng):
             rest = np.setdiff1d(np.arange(len(objects)), test)
-            if relevance.take(rest).find_queries().any():
-                return [Fold(rest, _limit(test, objects, rng))]
+            if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
+                folds.append(Fold(rest, _limit(test, objects, rng)))
+        if folds:
+            return folds
         warn_user(
             'The samples are too few to hold some out as holdout="samples" asks, so '
             "the start is kept: set holdout=None to learn without."
@@ -130,13 +133,27 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
 
 
 def _hold_out_samples(objects, rng):
-    """A share of each class, two at least; of classes below four, a share of them."""
+    """Disjoint parts of the samples: of each class a share, two of them at least.
+
+    Of a class below four, which cannot spare two, all or none are in a part.
+    """
     row, place, size = _shuffle_within(objects, rng)
-    large = size >= 4
-    taken = place < np.maximum(2, np.rint(SHARE * size))
-    small = np.unique(objects[row[~large]])
-    held_out = rng.permutation(small)[: int(np.rint(SHARE * len(small)))]
-    return np.sort(row[(taken & large) | np.isin(objects[row], held_out)])
+    n_taken = np.maximum(2, np.rint(SHARE * size).astype(np.int64))
+    part = np.where((place // n_taken + 1) * n_taken <= size, place // n_taken, -1)
+    is_small = size < 4
+    small = rng.permutation(np.unique(objects[row[is_small]]))
+    n_small = max(1, int(np.rint(SHARE * len(small))))
+    part_of_object = np.full(objects.max(initial=-1) + 1, -1)
+    part_of_object[small] = np.arange(len(small)) // n_small
+    part[is_small] = part_of_object[objects[row[is_small]]]
+
+    parts, n_held_out = [], 0
+    for i in range(round(1 / SHARE)):
+        parts.append(np.sort(row[part == i]))
+        n_held_out += len(parts[-1])
+        if n_held_out >= MAX_ROWS:
+            break
+    return parts
 
 
 def _limit(rows, objects, rng):
@@ -155,10 +172,20 @@ def _shuffle_within(objects, rng):
 
 
 class Judge:
-    """How well the candidates rank the held-out samples, and which is the best."""
+    """How well the candidates rank the held-out samples, and which is the best.
 
-    def __init__(self, relevance: Relevance):
-        self.relevance = relevance
+    Parameters
+    ----------
+    relevance : Relevance
+        Of the training samples to each other.
+
+    by_class : bool
+        Whether classes count alike, as they do where others are to come; otherwise
+        queries do.
+    """
+
+    def __init__(self, relevance: Relevance, *, by_class: bool):
+        self.relevance, self.by_class = relevance, by_class
         self.objects = relevance.objects()
         self.candidates: list[dict] = []  # of each fold: candidate -> measures
         self.unit: list[np.ndarray] = []  # of each fold: the class of each query
@@ -195,10 +222,10 @@ class Judge:
         values = np.array(
             [np.hstack([fold[c] for fold in self.candidates]) for c in common]
         )
-        # (holdout-gain)  Means over classes, if there are enough; else over queries.
+        # (holdout-gain)  Means over classes, or over queries.
         unit = np.concatenate(self.unit)
         _, unit, size = np.unique(unit, return_inverse=True, return_counts=True)
-        if len(size) < MIN_CLASSES:
+        if not self.by_class or len(size) < MIN_CLASSES:
             unit, size = np.arange(len(unit)), np.ones(len(unit))
         gains = values - values[common.index(START)]
         pool = np.zeros((len(unit), len(size)))

@@ -38,18 +38,11 @@ from sklearn_simlearn.base import SimilarityLearner, inner_products
 RIDGE = 0.1
 RIDGE_SHARPNESS = 20.0
 
-# Of unit rows, logistic regression wants a weak penalty.
-LOGISTIC_C = 100.0
-
-# What the hold-out chooses from, besides the rows alone: posteriors, and their share.
-POSTERIORS = (
-    ("ridge", 1.0),
-    ("ridge", 4.0),
-    ("means", 20.0),
-    ("means", 80.0),
-    ("logistic", 1.0),
-)
-WEIGHTS = (0.5, 1.0)
+# What the hold-out chooses from, besides the rows alone: posteriors with how sharp they
+# are, the mean of the first three, and the share that probabilities get.
+MIXED = (("ridge", 1.0), ("ridge", 4.0), ("logistic", 10.0))
+POSTERIORS = (*MIXED, ("means", 20.0), ("means", 80.0))
+WEIGHTS = (0.5, 0.75, 1.0)
 
 
 class Settings(NamedTuple):
@@ -96,7 +89,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     classifier : classifier, default=None
         Classifier with `predict_proba` that the probabilities come from; it is fitted
         on the rows. None lets the hold-out choose among kernel ridge regression,
-        distances from class means and logistic regression.
+        logistic regression, a mean of both, and distances from class means.
 
     n_landmarks : int, default=2000
         Number of training samples that kernel ridge regression is expanded in. Above
@@ -111,8 +104,8 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         Numbers of the classes in `y`, in the sorted order of their labels.
 
     posterior_ : str
-        What the probabilities come from: "ridge", "means", "logistic" or "classifier";
-        "none" if the rows alone rank best.
+        What the probabilities come from: "ridge", "logistic", "mixture", "means" or
+        "classifier"; "none" if the rows alone rank best.
 
     weight_ : float
         The share :math:`a` of the probabilities.
@@ -175,10 +168,9 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             similarity = inner_products(Q, D)
             yield START, similarity
             rows = space.items(X[train])
-            for name, sharpness in self._names():
-                posterior = self._fit_posterior(
-                    name, sharpness, rows, labels[train], rng
-                )
+            for (name, sharpness), posterior in self._fit_posteriors(
+                rows, labels[train], rng
+            ):
                 P = posterior(D)
                 agreement = P @ P.T
                 for weight in WEIGHTS:
@@ -208,11 +200,24 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             return WITHOUT_HOLDOUT
         return WITHOUT_HOLDOUT._replace(posterior="classifier")
 
-    def _names(self) -> Iterator[tuple[str, float]]:
-        """The posteriors to choose from."""
-        return iter(POSTERIORS if self.classifier is None else [("classifier", 1.0)])
+    def _fit_posteriors(
+        self, rows, labels, rng
+    ) -> Iterator[tuple[tuple[str, float], "_Posterior"]]:
+        """The posteriors to choose from, by name and sharpness."""
+        if self.classifier is not None:
+            name = ("classifier", 1.0)
+            yield name, self._fit_posterior(*name, rows, labels, rng)
+            return
+        fitted = {}
+        for name in POSTERIORS:
+            fitted[name] = self._fit_posterior(*name, rows, labels, rng)
+            yield name, fitted[name]
+        yield ("mixture", 1.0), _Mixture([fitted[name] for name in MIXED])
 
     def _fit_posterior(self, name, sharpness, rows, labels, rng):
+        if name == "mixture":
+            parts = [self._fit_posterior(*part, rows, labels, rng) for part in MIXED]
+            return _Mixture(parts)
         known = np.flatnonzero(labels >= 0)  # distractors are of no class
         rows, labels = rows[known], labels[known]
         if name == "ridge":
@@ -220,7 +225,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         if name == "means":
             return _Means(rows, labels, sharpness)
         if name == "logistic":
-            model = LogisticRegression(C=LOGISTIC_C, tol=1e-3, max_iter=300)
+            model = LogisticRegression(C=sharpness, tol=1e-3, max_iter=300)
             return _Logistic(rows, labels, model, self.n_landmarks, rng)
         return _Classified(clone(self.classifier).fit(rows, labels))
 
@@ -352,6 +357,17 @@ class _Logistic(_Posterior):
     def probabilities(self, rows):
         rows = rows if self.features is None else self.features(rows)
         return self.model.predict_proba(rows)
+
+
+class _Mixture(_Posterior):
+    """(posterior-mixture)  Mean of several probabilities."""
+
+    def __init__(self, parts):
+        self.parts = parts
+        self.width = sum(part.width for part in parts)
+
+    def probabilities(self, rows):
+        return np.mean([part.probabilities(rows) for part in self.parts], axis=0)
 
 
 class _Classified(_Posterior):

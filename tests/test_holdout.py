@@ -51,16 +51,24 @@ def test_distractors_and_lone_samples_stay_in_training():
 
 def test_samples_are_a_share_of_each_class_that_can_spare_them():
     y = np.concatenate([np.repeat(np.arange(3), 40), np.repeat(np.arange(3, 5), 5)])
-    [(train, test)] = folds(y, "samples")
-    assert_array_equal(np.bincount(y[test]), [8, 8, 8, 2, 2])
-    assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+    made = folds(y, "samples")
+    for train, test in made:
+        assert_array_equal(np.bincount(y[test])[:3], [8, 8, 8])
+        assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+    # Five samples can spare two twice.
+    of_small = [np.bincount(y[test], minlength=5)[3:].tolist() for _, test in made]
+    assert of_small == [[2, 2], [2, 2], [0, 0], [0, 0], [0, 0]]
+    tested = np.concatenate([test for _, test in made])
+    assert len(np.unique(tested)) == len(tested) == 128
 
 
 def test_of_classes_below_four_samples_some_are_held_out_whole():
     y = np.repeat(np.arange(20), 3)
-    [(train, test)] = folds(y, "samples")
-    assert len(np.unique(y[test])) == 4
-    assert not np.isin(y[test], y[train]).any()
+    made = folds(y, "samples")
+    assert len(made) == 5
+    for train, test in made:
+        assert len(np.unique(y[test])) == 4
+        assert not np.isin(y[test], y[train]).any()
 
 
 def test_many_held_out_samples_are_thinned_out_in_pairs():
@@ -85,9 +93,16 @@ def test_too_few_classes_keep_the_start_and_say_so():
 def test_several_labels_are_held_out_by_samples():
     rng = np.random.default_rng(0)
     y = (rng.random((60, 7)) < 0.3).astype(float)
-    [(train, test)] = folds(y, "samples")
-    assert len(train) + len(test) >= 55
-    assert not np.isin(test, train).any()
+    made = folds(y, "samples")
+    assert len(made) >= 4
+    for train, test in made:
+        assert len(train) + len(test) >= 55
+        assert not np.isin(test, train).any()
+
+
+@pytest.mark.parametrize(("size", "n_folds"), [(50, 5), (120, 5), (200, 3), (500, 1)])
+def test_few_samples_are_held_out_by_turns(size, n_folds):
+    assert len(folds(np.repeat(np.arange(10), size), "samples")) == n_folds
 
 
 # -- what is chosen --
@@ -133,7 +148,7 @@ def test_a_start_that_cannot_be_beaten_is_kept():
 def test_a_gain_within_its_error_is_not_taken():
     # One class of twenty gains, so that the error is as large as the mean.
     y = np.repeat(np.arange(20), 6)
-    judge = Judge(check_relevance(y))
+    judge = Judge(check_relevance(y), by_class=True)
     for fold in folds(y, "objects"):
         judge.open(fold)
         S = (y[fold.test, None] == y[fold.test]).astype(float)
@@ -142,6 +157,19 @@ def test_a_gain_within_its_error_is_not_taken():
         judge.record(START, lone)
         judge.record(Candidate(0.0), S)
     assert judge.choose().candidate is START
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_classes_or_queries_count_alike(by_class):
+    # Eleven small classes gain, a large one loses.
+    y = np.concatenate([np.repeat(np.arange(11), 4), np.full(400, 11)])
+    judge = Judge(check_relevance(y), by_class=by_class)
+    judge.open(_holdout.Fold(np.arange(0), np.arange(len(y))))
+    S = (y[:, None] == y).astype(float)
+    is_large = y == 11
+    judge.record(START, np.where(is_large[:, None], S, -S))
+    judge.record(Candidate(0.0), np.where(is_large[:, None], 0.5 * S - S[::-1], S))
+    assert (judge.choose().candidate is START) != by_class
 
 
 def test_a_gain_that_costs_the_first_rank_is_not_taken():

@@ -143,12 +143,12 @@ def test_held_out_rows_take_no_part(digits, monkeypatch):
             seen.append(X)
             return super().fit(X, y)
 
-    kept = {}
+    held_out = []
     original = _posterior.choose
 
     def watch(path, relevance, holdout, rng, advance):
         def watched(train, test, stream):
-            kept["test"] = X_train[test]
+            held_out.append({row.tobytes() for row in X_train[test]})
             yield from path(train, test, stream)
 
         return original(watched, relevance, holdout, rng, advance)
@@ -156,10 +156,11 @@ def test_held_out_rows_take_no_part(digits, monkeypatch):
     monkeypatch.setattr(_posterior, "choose", watch)
     model = ClassPosteriorSimilarity(Watched(use_idf=False), random_state=0)
     model.fit(X_train, y_train)
-    of_fold, of_all = seen
+    *of_folds, of_all = seen
     assert len(of_all) == len(X_train)
-    held_out = {row.tobytes() for row in kept["test"]}
-    assert not held_out & {row.tobytes() for row in of_fold}
+    assert len(of_folds) == 5
+    for rows, tested in zip(of_folds, held_out, strict=True):
+        assert not tested & {row.tobytes() for row in rows}
 
 
 def test_what_is_not_of_classes_is_refused(counts):
