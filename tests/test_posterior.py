@@ -54,6 +54,17 @@ def test_few_landmarks_come_close(cones):
     assert np.bincount(np.argmax(part(X), axis=1) == np.argmax(full(X), axis=1))[1] > 55
 
 
+def test_a_mixture_is_the_mean_of_its_parts(cones):
+    X, y = cones
+    model = ClassPosteriorSimilarity(random_state=0)
+    rng = np.random.default_rng(0)
+    parts = [model._fit_posterior(*part, X, y, rng) for part in _posterior.MIXED]
+    mixture = model._fit_posterior("mixture", 1.0, X, y, rng)
+    expected = sum(part.probabilities(X) for part in parts) / 3
+    assert_allclose(mixture(X), unit_rows(expected), atol=1e-10)
+    assert_allclose(expected.sum(axis=1), 1)
+
+
 def test_means_are_a_softmax_of_cosines(cones):
     X, y = cones
     means = np.stack([X[y == c].mean(axis=0) for c in range(3)])
