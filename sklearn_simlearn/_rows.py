@@ -83,22 +83,29 @@ def canonical_csr(X) -> sparse.csr_array:
 def _refuse_extremes(X):
     """Refuse rows whose squares leave the range of the floating-point type."""
     info = np.finfo(X.dtype)
-    largest = _largest_magnitudes(X)
     high = 1e-4 * np.sqrt(info.max)
     low = 1e4 * np.sqrt(info.tiny)
+    rows = np.arange(X.shape[0])
+    if not sparse.issparse(X):
+        # One pass over the array finds the few rows that may be bad.
+        with np.errstate(over="ignore"):
+            squares = np.einsum("ij,ij->i", X, X)
+        rows = np.flatnonzero((squares > high**2) | (squares < X.shape[1] * low**2))
+        X = X[rows]
+    largest = _largest_magnitudes(X)
     bad = np.flatnonzero((largest > high) | ((largest < low) & (largest > 0)))
     if len(bad):
         raise ValueError(
-            f"The largest magnitude in row {bad[0]} of X is {largest[bad[0]]:.3g}, and "
-            f"squares of such values leave the range of {X.dtype}: scale X so that the "
-            f"rows reach from {low:.0e} to {high:.0e}."
+            f"The largest magnitude in row {rows[bad[0]]} of X is "
+            f"{largest[bad[0]]:.3g}, and squares of such values leave the range of "
+            f"{X.dtype}: scale X so that the rows reach from {low:.0e} to {high:.0e}."
         )
 
 
 def _largest_magnitudes(X):
     """Largest absolute value of each row, 0 for an empty one."""
     if not sparse.issparse(X):
-        return np.maximum(X.max(axis=1), -X.min(axis=1))
+        return np.abs(X).max(axis=1, initial=0)
     largest = np.zeros(X.shape[0], dtype=X.dtype)
     occupied = np.flatnonzero(np.diff(X.indptr))
     if len(occupied):
