@@ -520,9 +520,7 @@ class PostgresIndex(BaseIndex):
                 "exclude must have one id, or a list of ids, per query; got "
                 f"{len(exclude)} for {n_results}."
             )
-        return [
-            self._table.read_ids(np.atleast_1d(part)).tolist() for part in exclude
-        ]
+        return [self._table.read_ids(np.atleast_1d(part)).tolist() for part in exclude]
 
     def _fitted_table(self):
         """The table, missing as an attribute is before `fit`."""
