@@ -13,6 +13,7 @@ from sklearn_simlearn._sklearn import (
     StrOptions,
     fit_context,
     num_samples,
+    validate_parameter_constraints,
 )
 from sklearn_simlearn.index import _tables
 from sklearn_simlearn.index._base import BaseIndex
@@ -249,7 +250,7 @@ class PostgresIndex(BaseIndex):
         self : object
             The index itself.
         """
-        self._validate_params()
+        self._check_params()
         self._name()
         if (X is None) != (ids is None):
             raise ValueError("X and ids go together.")
@@ -260,9 +261,9 @@ class PostgresIndex(BaseIndex):
             table = self._look_at(cursor)
             if self.method == "hnsw" and not table.has_graph:
                 raise ValueError(
-                    f"The table {self.table!r} has no HNSW index of {self.item_column!r}"
-                    f' by inner product: use method="exact", or make one by CREATE '
-                    f"INDEX ... USING hnsw (... {table.stored}_ip_ops)."
+                    f"The column {self.item_column!r} has no HNSW index by inner "
+                    'product: use method="exact", or make one by CREATE INDEX ... '
+                    f"USING hnsw (... {table.stored}_ip_ops)."
                 )
             if X is not None:
                 _compare(cursor, table, model, X, check_ids(ids, num_samples(X)))
@@ -309,7 +310,7 @@ class PostgresIndex(BaseIndex):
         self._check_estimator()
         if not isinstance(k, Integral) or k < 1:
             raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
-        self._validate_params()
+        self._check_params()
         table = self._table
         sets = self._read_sets(groups, num_samples(X))
         n_results = len(sets.sizes)
@@ -457,6 +458,13 @@ class PostgresIndex(BaseIndex):
         return self._fitted_table().stored
 
     # -- inside --
+
+    def _check_params(self):
+        validate_parameter_constraints(
+            self._parameter_constraints,
+            self.get_params(deep=False),
+            caller_name=type(self).__name__,
+        )
 
     def _insert(self, X, ids, metadata, *, replace):
         self._check_estimator()

@@ -23,7 +23,6 @@ ID_TYPES = {
     "int8": np.int64,
     "text": np.str_,
     "varchar": np.str_,
-    "bpchar": np.str_,
 }
 
 # Conditions by the operators that `read_filter` returns.
@@ -81,8 +80,8 @@ def require_pgvector(cursor, *, create):
         raise ValueError("The database lacks the extension pgvector, so has no items.")
     if tuple(int(part) for part in found[0].split(".")[:2]) < (0, 8):
         raise ValueError(
-            f"The database has pgvector {found[0]}, and 0.8 is needed: update it on the "
-            "server and run ALTER EXTENSION vector UPDATE."
+            f"The database has pgvector {found[0]}, and 0.8 is needed: update it on "
+            "the server and run ALTER EXTENSION vector UPDATE."
         )
 
 
@@ -218,7 +217,10 @@ class Table:
         Whether the column of ids has a default, such as a sequence.
 
     stored : {"vector", "halfvec", "sparsevec"}
-        Type of the items, and its number in this database.
+        Type of the items.
+
+    type_oid : int
+        The number that it has in this database.
 
     width : int or None
         Their number of dimensions, where the table has one for all.
@@ -452,7 +454,7 @@ class Table:
             "WITH near AS MATERIALIZED (SELECT i.{id} AS id, "
             "i.{item} <#> $1 AS negative FROM {table} AS i WHERE {where} "
             "ORDER BY i.{item} <#> $1 LIMIT $2) "
-            "SELECT id, -negative FROM near ORDER BY negative, id{collate}",
+            "SELECT id, 0 - negative FROM near ORDER BY negative, id{collate}",
             where=where,
         )
         cursor.executemany(query, params, returning=True)
