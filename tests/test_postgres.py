@@ -3,7 +3,6 @@
 import doctest
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,9 @@ import pgvector
 import polars as pl
 import psycopg
 import pytest
+import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
@@ -126,8 +127,15 @@ def start(server, n_trials=3):
 def connection(uri):
     """A schema of its own for a test, which is gone after it."""
     run(uri, "CREATE SCHEMA fresh")
-    yield uri + "&options=-csearch_path%3Dfresh,public"
+    yield with_options(uri, search_path="fresh,public")
     run(uri, "DROP SCHEMA fresh CASCADE")
+
+
+def with_options(connection, **options):
+    """A connection string with more settings of the server."""
+    known = conninfo_to_dict(connection).get("options", "")
+    more = "".join(f" -c{name}={value}" for name, value in options.items())
+    return make_conninfo(connection, options=known + more)
 
 
 def ask(connection, query, *params):
@@ -268,6 +276,14 @@ def test_each_type_with_more_than_one_batch(stored, rng, connection):
     precision = np.float16 if stored == "halfvec" else np.float32
     eps = np.finfo(precision).eps
     scores, ids = index.search(Q, k=20)
+    left_out = ids[:, :3].tolist()
+    others = index.search(Q, k=17, exclude=left_out)
+    assert_array_equal(others[1], ids[:, 3:])
+    with sklearn.config_context(working_memory=0.01):
+        assert_array_equal(index.search(Q, k=20)[1], ids)
+        again = index.search(Q, k=17, exclude=left_out)
+        assert_array_equal(again[1], others[1])
+        assert_array_equal(again[0], scores[:, 3:])
     exact = Q @ X.T
     best = -np.sort(-exact, axis=1)[:, :20]
     size = np.linalg.norm(Q, axis=1, keepdims=True) * np.linalg.norm(X, axis=1).max()
@@ -695,7 +711,9 @@ def test_a_graph_finds_most_and_is_used(rng, connection):
     learner = CosineSimilarity(use_idf=False).fit(X)
     exact = SimilarityIndex(learner).fit(X).search(X[:50], k=10)[1]
     # The server would rather scan so few items, or walk until it has seen all of them.
-    connection += "%20-cenable_seqscan%3Doff%20-chnsw.max_scan_tuples%3D500"
+    connection = with_options(
+        connection, enable_seqscan="off", **{"hnsw.max_scan_tuples": 500}
+    )
     index = PostgresIndex(learner, connection, "items", method="hnsw", m=8)
     index.fit(X[:3500], metadata=[{"rare": i == 3456} for i in range(3500)])
     index.add(X[3500:])
@@ -779,7 +797,7 @@ def test_a_client_that_is_killed_leaves_the_table_as_it_was(rng, connection):
             time.sleep(0.05)
         n_pages = ask(connection, "SELECT pg_relation_size('items') / 8192")
         assert n_pages[0][0] > 20, "the client had not written anything yet"
-        client.send_signal(signal.SIGKILL)
+        client.kill()  # SIGKILL
         client.wait()
         rival.rollback()
     deadline = time.monotonic() + 30
