@@ -127,16 +127,21 @@ def _write_files(stem, table, comparison):
         return f'wrote {stem}.csv; for curves: pip install "sklearn-simlearn[display]"'
     from sklearn_simlearn.display import MeanPrecisionRecallDisplay
 
-    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    # Several samples that query together answer another question.
+    panels = [
+        [result for result in comparison.results if result.row.in_sets == in_sets]
+        for in_sets in (False, True)
+    ]
+    panels = [panel for panel in panels if panel]
+    figure = Figure(figsize=(8, 4.6 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    ax = figure.add_subplot()
-    for result in comparison.results:
-        MeanPrecisionRecallDisplay(
-            np.nanmean(result.report.precision_recall, axis=0),
-            result.report.recall_levels,
-            mean_average_precision=result.mean_average_precision,
-            name=result.row.name,
-        ).plot(ax=ax, linestyle="--" if result.row.is_rival else "-")
+    axes = figure.subplots(len(panels), squeeze=False).ravel()
+    for ax, panel in zip(axes, panels, strict=True):
+        MeanPrecisionRecallDisplay.from_reports(
+            {result.row.name: result.report for result in panel},
+            baselines={result.row.name for result in panel if result.row.is_rival},
+            ax=ax,
+        )
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format="png")
     _write_aside(f"{stem}.png", picture.getvalue())

@@ -1,8 +1,11 @@
 """Plots of rankings, by scikit-learn's Display convention."""
 
-from sklearn_simlearn.display._curves import (
-    MeanPrecisionRecallDisplay,
-    PrecisionAtRankDisplay,
-)
+from sklearn_simlearn.display._neighbors import NeighborsDisplay
+from sklearn_simlearn.display._precision_at_rank import PrecisionAtRankDisplay
+from sklearn_simlearn.display._precision_recall import MeanPrecisionRecallDisplay
 
-__all__ = ["MeanPrecisionRecallDisplay", "PrecisionAtRankDisplay"]
+__all__ = [
+    "MeanPrecisionRecallDisplay",
+    "NeighborsDisplay",
+    "PrecisionAtRankDisplay",
+]

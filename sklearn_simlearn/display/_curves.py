@@ -1,246 +1,126 @@
-"""Curves of precision: against recall, and against rank."""
+"""What curves of precision share: lines, their looks, the legend."""
 
 import numpy as np
 
-from sklearn_simlearn._sklearn import check_matplotlib_support
-from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn import metrics
+from sklearn_simlearn.display._style import (
+    BLACK,
+    COLORS,
+    GREY,
+    MARKERS,
+    legend_beside,
+    new_axes,
+)
+
+# Markers on a curve.
+N_MARKERS = 5
+
+# What the lines of a plot are called, for the legend to group them by.
+LEARNER, BASELINE = "Learners", "Baselines"
 
 
-class _CurveDisplay:
-    """A line with a name, on axes of its own or of another display."""
+class CurveDisplay:
+    """Curves of precision with names, on axes of their own or of another display.
 
-    def _plot(self, ax, x, y, x_label, label, **line_options):
-        check_matplotlib_support(f"{type(self).__name__}.plot")
-        import matplotlib.pyplot as plt
+    A subclass has `precision`, `name` and `is_baseline`, for one curve or several.
+    """
 
-        if ax is None:
-            _, ax = plt.subplots()
-        (self.line_,) = ax.plot(x, y, label=label, **line_options)
-        ax.set(xlabel=x_label, ylabel="Precision", ylim=(0, 1.02))
-        if label is not None:
-            ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
+    def _plot(self, x, score, x_label, ax, n_colored, line_options):
+        """Plot the curves, the best first.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_points,)
+            Where the points of all curves are.
+
+        score : ndarray of shape (n_curves,)
+            What says which curves are the best.
+        """
+        ax = new_axes(self, ax, figsize=(7.4, 4.4))
+        curves = np.atleast_2d(self.precision)
+        labels = self._labels()
+        baseline = np.broadcast_to(self.is_baseline, len(curves))
+        lines = [None] * len(curves)
+        for i in np.argsort(-score, kind="stable"):
+            style = _choose_style(ax, bool(baseline[i]), n_colored, len(x))
+            style = {"label": labels[i], **style, **line_options}
+            (lines[i],) = ax.plot(x, curves[i], **style)
+        self.line_ = lines if np.ndim(self.precision) > 1 else lines[0]
+        ax.set(title=self._title(), xlabel=x_label, ylabel="Precision", ylim=(0, 1.02))
+        if any(label is not None for label in labels):
+            _add_legend(ax)
         return self
 
+    def _labels(self):
+        """What the legend calls the curves; None for those it leaves out."""
+        return [self.name] if isinstance(self.name, str | None) else list(self.name)
 
-class MeanPrecisionRecallDisplay(_CurveDisplay):
-    """Precision against recall, averaged over the queries.
+    def _title(self):
+        over = "" if self.n_queries is None else f", {self.n_queries} queries"
+        return f"{self._what}{over}"
 
-    Make one with :meth:`from_estimator`.
 
-    Parameters
-    ----------
-    precision : ndarray of shape (n_levels,)
-        Mean interpolated precision.
+def _choose_style(ax, is_baseline, n_colored, n_points):
+    """Learners solid and filled, baselines dashed and hollow; the first in colour."""
+    place = len(ax.lines)
+    kind = BASELINE if is_baseline else LEARNER
+    n_before = sum(line.get_gid() == kind for line in ax.lines)
+    step = max(1, n_points // N_MARKERS)
+    style = {
+        "gid": kind,
+        "marker": MARKERS[place % len(MARKERS)],
+        "markersize": 5,
+        "markevery": (2 * place % step, step),  # not where those of others are
+    }
+    if is_baseline:
+        style |= {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.3}
+        n_colored, colors = 1, [BLACK]
+    else:
+        style |= {"linestyle": "-", "linewidth": 2}
+        colors = COLORS
+    if n_before < n_colored:
+        return style | {"color": colors[n_before % len(colors)], "zorder": 3}
+    return style | {"color": GREY, "linewidth": 1}
 
-    recall : ndarray of shape (n_levels,)
-        Levels of recall.
 
-    mean_average_precision : float, default=None
-        Shown in the legend.
+def _add_legend(ax):
+    """Name the curves, under headings if there are both learners and baselines."""
+    from matplotlib.lines import Line2D
 
-    name : str, default=None
-        Shown in the legend.
+    named, _ = ax.get_legend_handles_labels()
+    kinds = {
+        kind: [line for line in named if line.get_gid() == kind]
+        for kind in (LEARNER, BASELINE)
+    }
+    handles = [line for line in named if line.get_gid() not in kinds]
+    for kind, lines in kinds.items():
+        if all(kinds.values()):
+            handles.append(Line2D([], [], linestyle="none", label=kind))
+        handles += lines
+    for text in legend_beside(ax, handles).get_texts():
+        if text.get_text() in kinds:
+            text.set_weight("bold")
 
-    Attributes
-    ----------
-    line_ : matplotlib Line2D
-        The curve.
 
-    ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn_simlearn.display import MeanPrecisionRecallDisplay
-    >>> from sklearn_simlearn.similarities import CosineSimilarity
-    >>> X, y = load_iris(return_X_y=True)
-    >>> cosine = CosineSimilarity(use_idf=False).fit(X)
-    >>> MeanPrecisionRecallDisplay.from_estimator(cosine, X, y)
-    <...>
-    """
-
-    def __init__(self, precision, recall, *, mean_average_precision=None, name=None):
-        self.precision = precision
-        self.recall = recall
-        self.mean_average_precision = mean_average_precision
-        self.name = name
-
-    @classmethod
-    def from_estimator(
-        cls, estimator, X, y, *, query_mask=None, name=None, ax=None, **line_options
-    ):
-        """Plot the curve of a fitted estimator, each sample querying the others.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted learner, pipeline, search or transformer.
-
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance
-            Labels, relevance matrix or relevance by pairs.
-
-        query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query.
-
-        name : str, default=None
-            Name in the legend; that of the class if None.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : MeanPrecisionRecallDisplay
-        """
-        report = retrieval_report(estimator, X, y, query_mask=query_mask)
-        display = cls(
-            np.nanmean(report.precision_recall, axis=0),
-            report.recall_levels,
-            mean_average_precision=np.nanmean(report.average_precision),
-            name=type(estimator).__name__ if name is None else name,
+def measure(estimators, X, y, query_mask, **options):
+    """Reports of fitted estimators by name."""
+    return {
+        name: metrics.retrieval_report(
+            estimator, X, y, query_mask=query_mask, **options
         )
-        return display.plot(ax=ax, **line_options)
+        for name, estimator in estimators.items()
+    }
 
-    def plot(self, *, ax=None, **line_options):
-        """Plot the curve.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+def count_queries(report):
+    return int(np.count_nonzero(~np.isnan(report.average_precision)))
 
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
 
-        Returns
-        -------
-        display : MeanPrecisionRecallDisplay
-        """
-        label = self.name
-        if self.mean_average_precision is not None:
-            score = f"mAP = {self.mean_average_precision:.3f}"
-            label = score if label is None else f"{label} ({score})"
-        return self._plot(
-            ax, self.recall, self.precision, "Recall", label, **line_options
+def check_baselines(baselines, estimators):
+    unknown = set(baselines) - set(estimators)
+    if unknown:
+        raise ValueError(
+            f"baselines names {sorted(unknown)}, which are not among the estimators "
+            f"{list(estimators)}."
         )
-
-
-class PrecisionAtRankDisplay(_CurveDisplay):
-    """Share of relevant items among the first k, against k.
-
-    Make one with :meth:`from_estimator`.
-
-    Parameters
-    ----------
-    precision : ndarray of shape (n_ranks,)
-        Mean precision at each rank.
-
-    ranks : ndarray of shape (n_ranks,)
-        The ranks.
-
-    name : str, default=None
-        Shown in the legend.
-
-    Attributes
-    ----------
-    line_ : matplotlib Line2D
-        The curve.
-
-    ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn_simlearn.display import PrecisionAtRankDisplay
-    >>> from sklearn_simlearn.similarities import CosineSimilarity
-    >>> X, y = load_iris(return_X_y=True)
-    >>> cosine = CosineSimilarity(use_idf=False).fit(X)
-    >>> PrecisionAtRankDisplay.from_estimator(cosine, X, y, max_rank=20)
-    <...>
-    """
-
-    def __init__(self, precision, ranks, *, name=None):
-        self.precision = precision
-        self.ranks = ranks
-        self.name = name
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator,
-        X,
-        y,
-        *,
-        max_rank=50,
-        query_mask=None,
-        name=None,
-        ax=None,
-        **line_options,
-    ):
-        """Plot the curve of a fitted estimator, each sample querying the others.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted learner, pipeline, search or transformer.
-
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance
-            Labels, relevance matrix or relevance by pairs.
-
-        max_rank : int, default=50
-            Last rank to plot.
-
-        query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query.
-
-        name : str, default=None
-            Name in the legend; that of the class if None.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : PrecisionAtRankDisplay
-        """
-        ranks = np.arange(1, max_rank + 1)
-        report = retrieval_report(estimator, X, y, query_mask=query_mask, k=ranks)
-        precision = [np.nanmean(report[f"precision_at_{k}"]) for k in ranks]
-        name = type(estimator).__name__ if name is None else name
-        return cls(np.array(precision), ranks, name=name).plot(ax=ax, **line_options)
-
-    def plot(self, *, ax=None, **line_options):
-        """Plot the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : PrecisionAtRankDisplay
-        """
-        return self._plot(
-            ax, self.ranks, self.precision, "Rank", self.name, **line_options
-        )
+    return set(baselines)

@@ -1,0 +1,451 @@
+"""Queries with their best results, as images or text."""
+
+import numpy as np
+
+from sklearn_simlearn._relevance import check_relevance, stack_targets
+from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn.display._pictures import read_pictures, shorten
+from sklearn_simlearn.display._search import find_neighbors
+from sklearn_simlearn.display._style import BLACK, GREY, RIGHT, WRONG, new_axes
+
+# Queries that are shown if none are named.
+N_QUERIES = 5
+
+# In units of the side of an image.
+GAP, QUERY_GAP, CAPTION = 0.14, 0.4, 0.26
+
+# By relevance: colour and frame of a result, and the strokes of its mark in a square
+# from (-1, -1) to (1, 1), the second number growing downwards.
+LOOKS = {
+    1: (RIGHT, "-", [[(-0.6, 0.0), (-0.15, 0.45), (0.65, -0.5)]]),
+    0: (WRONG, (0, (2, 1.5)), [[(-0.5, -0.5), (0.5, 0.5)], [(-0.5, 0.5), (0.5, -0.5)]]),
+    -1: (GREY, ":", [[(-0.6, 0.0), (0.6, 0.0)]]),
+}
+
+
+class NeighborsDisplay:
+    """Queries with their best results, as images or text, right and wrong.
+
+    Each query has a row. A right result has a solid frame and a tick, a wrong one a
+    dashed frame and a cross, junk a dotted frame and a bar. Texts without images are
+    listed line by line.
+
+    Make one with :meth:`from_estimator`, or with :meth:`from_predictions` from what an
+    index has found.
+
+    Parameters
+    ----------
+    neighbors : ndarray of shape (n_queries, n_neighbors)
+        Rows of the items that were found, the best first; -1 where there are no more.
+
+    relevance : ndarray of shape (n_queries, n_neighbors), default=None
+        Positive for right results, 0 for wrong ones, negative for junk.
+
+    similarity : ndarray of shape (n_queries, n_neighbors), default=None
+        Shown with the results.
+
+    images, texts : sequence, default=None
+        Image and text of each item. An image is an array of shape (height, width) or
+        (height, width, 3), or a Pillow image.
+
+    query_images, query_texts : sequence, default=None
+        Image and text of each query.
+
+    name : str, default=None
+        Title.
+
+    Attributes
+    ----------
+    frames_ : list of list of matplotlib Rectangle
+        Frames of the results, one list per query; empty where texts are listed.
+
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it is.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn_simlearn.display import NeighborsDisplay
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> digits = load_digits()
+    >>> cosine = CosineSimilarity(use_idf=False).fit(digits.data)
+    >>> NeighborsDisplay.from_estimator(
+    ...     cosine, digits.data, digits.target, images=digits.images, cmap="gray_r"
+    ... )
+    <...>
+    """
+
+    def __init__(
+        self,
+        neighbors,
+        *,
+        relevance=None,
+        similarity=None,
+        images=None,
+        texts=None,
+        query_images=None,
+        query_texts=None,
+        name=None,
+    ):
+        self.neighbors = neighbors
+        self.relevance = relevance
+        self.similarity = similarity
+        self.images = images
+        self.texts = texts
+        self.query_images = query_images
+        self.query_texts = query_texts
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y=None,
+        *,
+        queries=None,
+        n_neighbors=8,
+        images=None,
+        texts=None,
+        X_database=None,
+        y_database=None,
+        database_images=None,
+        database_texts=None,
+        name=None,
+        ax=None,
+        **image_options,
+    ):
+        """Show what some samples find among the others, or in a database.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted learner, pipeline, search or transformer.
+
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance, default=None
+            Labels, relevance matrix or relevance by pairs, which tell right from wrong.
+
+        queries : array-like of int, default=None
+            Rows of X that query; a few spread over X if None.
+
+        n_neighbors : int, default=8
+            Results per query.
+
+        images, texts : sequence of length n_samples, default=None
+            Image and text of each sample. Without either, results are shown by the
+            number of their row.
+
+        X_database, y_database : default=None
+            Samples to search in instead of X, with their targets.
+
+        database_images, database_texts : sequence, default=None
+            Image and text of each sample of the database.
+
+        name : str, default=None
+            Title; the name of the class if None.
+
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        **image_options : dict
+            Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
+
+        Returns
+        -------
+        display : NeighborsDisplay
+        """
+        n_samples = num_samples(X)
+        _check_length("images", images, n_samples, "X")
+        _check_length("texts", texts, n_samples, "X")
+        if (y is None) != (y_database is None) and X_database is not None:
+            raise ValueError("Give y and y_database together, or neither.")
+        queries = _choose_queries(queries, y, n_samples)
+        found = find_neighbors(
+            estimator, X, y, queries, n_neighbors, X_database, y_database
+        )
+        if X_database is None:
+            database_images, database_texts = images, texts
+        else:
+            n_items = num_samples(X_database)
+            _check_length("database_images", database_images, n_items, "X_database")
+            _check_length("database_texts", database_texts, n_items, "X_database")
+        return cls(
+            found.items,
+            relevance=found.relevance,
+            similarity=found.similarity,
+            images=database_images,
+            texts=database_texts,
+            query_images=_pick(images, queries),
+            query_texts=_pick(texts, queries),
+            name=type(estimator).__name__ if name is None else name,
+        ).plot(ax=ax, **image_options)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        neighbors,
+        y=None,
+        y_queries=None,
+        *,
+        similarity=None,
+        images=None,
+        texts=None,
+        query_images=None,
+        query_texts=None,
+        name=None,
+        ax=None,
+        **image_options,
+    ):
+        """Show results that are known, such as those of an index.
+
+        Parameters
+        ----------
+        neighbors : array-like of shape (n_queries, n_neighbors)
+            Rows of the items that were found, the best first, as
+            :meth:`SimilarityIndex.search
+            <sklearn_simlearn.index.SimilarityIndex.search>` gives them; -1 where there
+            are no more.
+
+        y, y_queries : array-like of shape (n_items,) and (n_queries,), or \
+                (n_items, n_columns) and (n_queries, n_columns), default=None
+            Targets of the items and of the queries, which tell right from wrong.
+
+        similarity : array-like of shape (n_queries, n_neighbors), default=None
+            Shown with the results.
+
+        images, texts : sequence of length n_items, default=None
+            Image and text of each item.
+
+        query_images, query_texts : sequence of length n_queries, default=None
+            Image and text of each query.
+
+        name : str, default=None
+            Title.
+
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        **image_options : dict
+            Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
+
+        Returns
+        -------
+        display : NeighborsDisplay
+        """
+        neighbors = np.asarray(neighbors)
+        if neighbors.ndim != 2 or neighbors.dtype.kind not in "iu":
+            raise ValueError(
+                "neighbors must hold rows of items, one line per query; got shape "
+                f"{neighbors.shape} and dtype {neighbors.dtype}. For an index with ids "
+                "of your own, look up their rows first."
+            )
+        if (y is None) != (y_queries is None):
+            raise ValueError("Give y and y_queries together, or neither.")
+        n_queries = len(neighbors)
+        _check_length("query_images", query_images, n_queries, "neighbors")
+        _check_length("query_texts", query_texts, n_queries, "neighbors")
+        relevance = None
+        if y is not None:
+            _check_length("y_queries", y_queries, n_queries, "neighbors")
+            pairs = check_relevance(stack_targets(y_queries, y))
+            relevance = np.array(
+                [
+                    pairs.block(np.array([query]), n_queries + items)[0]
+                    for query, items in enumerate(neighbors)
+                ]
+            )
+        return cls(
+            neighbors,
+            relevance=relevance,
+            similarity=similarity,
+            images=images,
+            texts=texts,
+            query_images=query_images,
+            query_texts=query_texts,
+            name=name,
+        ).plot(ax=ax, **image_options)
+
+    def plot(self, *, ax=None, **image_options):
+        """Plot queries and results.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        **image_options : dict
+            Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
+
+        Returns
+        -------
+        display : NeighborsDisplay
+        """
+        self.frames_ = []
+        if self.images is None:
+            self._plot_texts(ax)
+        else:
+            self._plot_images(ax, image_options)
+        self.ax_.set(title=self.name or "", xticks=[], yticks=[])
+        self.ax_.spines[:].set_visible(False)
+        return self
+
+    # -- images: a grid, one row per query --
+
+    def _plot_images(self, ax, image_options):
+        n_queries, n_neighbors = self.neighbors.shape
+        has_caption = self.similarity is not None or self.texts is not None
+        step_x, step_y = 1 + GAP, 1 + GAP + CAPTION * has_caption
+        left = 1 + QUERY_GAP  # of the first result
+        width, height = left + n_neighbors * step_x - GAP, n_queries * step_y + CAPTION
+        ax = new_axes(self, ax, figsize=(0.95 * width, 0.95 * height + 0.3))
+        ax.set(xlim=(-GAP, width + GAP), ylim=(height - CAPTION, -CAPTION - GAP))
+        ax.set_aspect("equal")
+        ax.autoscale(False)
+        rows = self.neighbors[self.neighbors >= 0]
+        pictures = read_pictures(self.images, rows)
+        queries = None
+        if self.query_images is not None:
+            queries = read_pictures(self.query_images, np.arange(n_queries))
+
+        _write(ax, 0.5, -GAP, "query", va="bottom", weight="bold")
+        for rank in range(n_neighbors):
+            _write(ax, left + rank * step_x + 0.5, -GAP, str(rank + 1), va="bottom")
+        for i in range(n_queries):
+            top = i * step_y
+            if queries is not None:
+                _draw_image(ax, queries[i], 0, top, image_options)
+            _draw_frame(ax, 0, top, BLACK, "-")
+            if self.query_texts is not None:
+                _write(ax, 0.5, top + 1 + GAP / 2, shorten(self.query_texts[i], 14))
+            frames = []
+            for rank, item in enumerate(self.neighbors[i]):
+                if item < 0:
+                    break
+                x = left + rank * step_x
+                _draw_image(ax, pictures[int(item)], x, top, image_options)
+                color, dash, strokes = self._look(i, rank)
+                frames.append(_draw_frame(ax, x, top, color, dash))
+                if strokes:
+                    _draw_mark(ax, x + 0.92, top + 0.08, 0.12, color, strokes)
+                _write(ax, x + 0.5, top + 1 + GAP / 2, self._caption(i, rank))
+            self.frames_.append(frames)
+
+    def _caption(self, i, rank):
+        if self.texts is not None:
+            return shorten(self.texts[self.neighbors[i, rank]], 14)
+        return "" if self.similarity is None else f"{self.similarity[i][rank]:#.3g}"
+
+    def _look(self, i, rank):
+        """Colour, frame and mark of a result."""
+        if self.relevance is None:
+            return GREY, "-", []
+        return LOOKS[int(np.sign(self.relevance[i][rank]))]
+
+    # -- texts: a list under each query --
+
+    def _plot_texts(self, ax):
+        n_queries, n_neighbors = self.neighbors.shape
+        n_lines = n_queries * (n_neighbors + 1.6)
+        ax = new_axes(self, ax, figsize=(8.5, 0.22 * n_lines + 0.4))
+        ax.set(xlim=(0, 1), ylim=(n_lines, 0))
+        box = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        # A letter is about half as wide as high.
+        n_characters = int(0.9 * box.width * 72 / (0.52 * 9))
+        aspect = (box.width / 1) / (box.height / n_lines)  # of the units along the axes
+        line = 0.7
+        for i in range(n_queries):
+            query = f"query {i}" if self.query_texts is None else self.query_texts[i]
+            _write_line(ax, 0, line, shorten(query, n_characters), weight="bold")
+            for rank, item in enumerate(self.neighbors[i]):
+                if item < 0:
+                    break
+                line += 1
+                color, _, strokes = self._look(i, rank)
+                _draw_mark(ax, 0.012, line, 0.35 / aspect, color, strokes, height=0.35)
+                text = f"row {item}" if self.texts is None else self.texts[item]
+                if self.similarity is not None:
+                    _write_line(ax, 0.03, line, f"{self.similarity[i][rank]:#.3g}")
+                _write_line(ax, 0.1, line, shorten(text, n_characters))
+            line += 1.6
+
+
+def _draw_image(ax, picture, x, y, options):
+    """An image in the middle of a square of side 1."""
+    height, width = np.array(picture.shape[:2]) / max(picture.shape[:2])
+    x, y = x + (1 - width) / 2, y + (1 - height) / 2
+    options = {"cmap": "gray", "vmin": 0, "vmax": 255} | options
+    ax.imshow(picture, extent=(x, x + width, y + height, y), **options)
+
+
+def _draw_frame(ax, x, y, color, dash):
+    from matplotlib.patches import Rectangle
+
+    margin = 0.03
+    side = 1 + 2 * margin
+    frame = Rectangle(
+        (x - margin, y - margin), side, side, fill=False, ec=color, ls=dash, lw=2
+    )
+    return ax.add_patch(frame)
+
+
+def _draw_mark(ax, x, y, width, color, strokes, height=None):
+    """A tick, a cross or a bar on a white disc; no font may lack it."""
+    from matplotlib.patches import Ellipse
+
+    if not strokes:
+        return
+    height = width if height is None else height
+    disc = Ellipse((x, y), 2.3 * width, 2.3 * height, fc="white", ec=color, zorder=3)
+    ax.add_patch(disc)
+    for stroke in strokes:
+        points = np.array(stroke) * (width, height) + (x, y)
+        ax.plot(*points.T, color=color, lw=2, zorder=4, solid_capstyle="round")
+
+
+def _write(ax, x, y, text, va="top", **options):
+    """Text around a place; what comes from data is not read as a formula."""
+    options = {"fontsize": 8, "parse_math": False} | options
+    ax.text(x, y, text, ha="center", va=va, **options)
+
+
+def _write_line(ax, x, y, text, **options):
+    options = {"fontsize": 9, "parse_math": False, "clip_on": True} | options
+    ax.text(x, y, text, va="center", **options)
+
+
+def _choose_queries(queries, y, n_samples):
+    if queries is None:
+        can_query = np.arange(n_samples)
+        if y is not None:
+            relevance = check_relevance(y, n_samples=n_samples)
+            can_query = np.flatnonzero(relevance.can_query)
+        places = np.linspace(0, len(can_query) - 1, min(N_QUERIES, len(can_query)))
+        return can_query[places.astype(int)]
+    queries = np.asarray(queries)
+    if queries.ndim != 1 or queries.dtype.kind not in "iu" or len(queries) == 0:
+        raise ValueError(
+            "queries must hold at least one row of X as an integer; got "
+            f"{queries.tolist()}."
+        )
+    if queries.min() < 0 or queries.max() >= n_samples:
+        raise ValueError(
+            f"queries must lie between 0 and {n_samples - 1}, the rows of X; got "
+            f"{queries.min()} to {queries.max()}."
+        )
+    return queries
+
+
+def _pick(values, rows):
+    return None if values is None else [values[int(row)] for row in rows]
+
+
+def _check_length(name, values, length, of):
+    if values is not None and num_samples(values) != length:
+        raise ValueError(
+            f"{name} must have one entry for each of the {length} rows of {of}; got "
+            f"{num_samples(values)}."
+        )

@@ -1,0 +1,66 @@
+"""What some queries find, and whether it is right: for pictures of results."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_simlearn._model import find_model
+from sklearn_simlearn._relevance import check_relevance, stack_targets
+from sklearn_simlearn._sklearn import get_chunk_n_rows, num_samples
+
+
+class Found(NamedTuple):
+    """The best items of some queries.
+
+    Attributes
+    ----------
+    items : ndarray of shape (n_queries, n_neighbors), dtype int64
+        Rows of the database, the most similar first.
+
+    similarity : ndarray of shape (n_queries, n_neighbors)
+
+    relevance : ndarray of shape (n_queries, n_neighbors), dtype int8, or None
+        1 for relevant items, 0 for others, -1 for junk; None without a target.
+    """
+
+    items: np.ndarray
+    similarity: np.ndarray
+    relevance: np.ndarray | None
+
+
+def find_neighbors(
+    estimator, X, y, queries, n_neighbors, X_database=None, y_database=None
+) -> Found:
+    """Let some rows of X query the other rows, or the rows of a database."""
+    model = find_model(estimator)
+    n_samples = num_samples(X)
+    X = model.prepare(X)
+    items = X if X_database is None else model.prepare(X_database)
+    n_items = num_samples(items)
+    n_neighbors = min(n_neighbors, n_items - (X_database is None))
+    compare = model.compare_with(items)
+    relevance = None
+    if y is not None:
+        target = y if X_database is None else stack_targets(y, y_database)
+        relevance = check_relevance(target)
+    first_item = 0 if X_database is None else n_samples
+
+    found = []
+    n_rows = get_chunk_n_rows(32 * n_items, max_n_rows=max(len(queries), 1))
+    for start in range(0, len(queries), n_rows):
+        rows = np.asarray(queries[start : start + n_rows])
+        similarity = np.array(compare(X, rows, None), dtype=np.float64)
+        if X_database is None:
+            similarity[np.arange(len(rows)), rows] = -np.inf  # not itself
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]
+        judged = None
+        if relevance is not None:
+            block = relevance.block(rows, slice(first_item, first_item + n_items))
+            judged = np.take_along_axis(block, best, axis=1)
+        found.append((best, np.take_along_axis(similarity, best, axis=1), judged))
+    best, similarity, judged = zip(*found, strict=True)
+    return Found(
+        np.concatenate(best),
+        np.concatenate(similarity),
+        None if relevance is None else np.concatenate(judged),
+    )
