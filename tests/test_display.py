@@ -6,11 +6,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from sklearn_simlearn import metrics
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    HistogramRankSVM,
+    MemoryVectorQuery,
+    metrics,
+)
 from sklearn_simlearn.display import (
+    AnglesDisplay,
+    GramDisplay,
+    HoldoutDisplay,
     MeanPrecisionRecallDisplay,
     NeighborsDisplay,
     PrecisionAtRankDisplay,
+    SimilarityDistributionDisplay,
+    WeightTableDisplay,
+    _similarities,
 )
 from sklearn_simlearn.display._style import GREY
 from sklearn_simlearn.index import SimilarityIndex
@@ -249,3 +261,128 @@ def test_ids_that_are_no_rows():
         NeighborsDisplay.from_predictions([["a", "b"]])
     with pytest.raises(ValueError, match="y and y_queries together"):
         NeighborsDisplay.from_predictions([[1, 0]], y=[0, 1])
+
+
+# -- similarities of pairs --
+
+
+def test_distributions_are_of_all_pairs(cosine):
+    learner, X, y, (relevance, similarity) = cosine
+    display = SimilarityDistributionDisplay.from_estimator(learner, X, y, trim=0)
+    direct = SimilarityDistributionDisplay.from_predictions(relevance, similarity)
+    assert_allclose(np.sort(display.matching), np.sort(similarity[relevance > 0]))
+    assert_allclose(np.sort(display.non_matching), np.sort(similarity[relevance == 0]))
+    assert_allclose(np.sort(direct.matching), np.sort(display.matching))
+    for patch in display.ax_.patches:  # without trimming nothing is left out
+        assert_allclose(patch.get_data().values.sum(), 1)
+    assert 0 < display.overlap_ < 1
+
+
+def test_overlap_of_distributions():
+    relevance = np.array([[1, 1, 0, 0]])
+    for similarity, overlap in [
+        ([3, 4, 1, 2], 0),
+        ([1, 2, 1, 2], 1),
+        ([1, 3, 1, 2], 0.5),
+    ]:
+        display = SimilarityDistributionDisplay.from_predictions(
+            relevance, [similarity], trim=0
+        )
+        assert display.overlap_ == overlap
+    wide = SimilarityDistributionDisplay(
+        np.r_[np.zeros(98), 1e9, -1e9], np.linspace(-1, 1, 100), trim=0.05
+    ).plot()
+    assert wide.ax_.get_xlim()[1] < 2
+    with pytest.raises(ValueError, match="the same shape"):
+        SimilarityDistributionDisplay.from_predictions(relevance, [[1, 2]])
+    with pytest.raises(ValueError, match="pairs that match and pairs that do not"):
+        SimilarityDistributionDisplay.from_predictions([[1, 1]], [[1, 2]])
+    with pytest.raises(ValueError, match="trim must be"):
+        SimilarityDistributionDisplay.from_predictions(relevance, relevance, trim=0.5)
+
+
+def test_distributions_of_many_samples_are_of_some(cosine, monkeypatch):
+    learner, X, y, _ = cosine
+    monkeypatch.setattr(_similarities, "MAX_PAIRS", 10 * X.shape[0])
+    display = SimilarityDistributionDisplay.from_estimator(learner, X, y)
+    assert len(display.matching) == 10 * 4
+    assert len(display.non_matching) == 10 * 61
+
+
+# -- what was learned --
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_holdout(learns, blobs):
+    X, y = blobs
+    learner = OASIS(holdout="samples", random_state=0).fit(X, y)
+    results = learner.holdout_results_
+    if not learns:
+        results["best_index"] = results["candidates"].index(None)
+    display = HoldoutDisplay.from_estimator(learner)
+    n_points = sum(len(line.get_xdata()) for line in display.lines_)
+    assert n_points == len(results["candidates"]) - 1
+    shown = np.concatenate([line.get_ydata() for line in display.lines_])
+    assert set(shown) <= set(results["mean_average_precision"])
+    best = results["mean_average_precision"][results["best_index"]]
+    assert display.kept_.get_ydata().tolist() == [best]
+    assert ("the start" in display.kept_.get_label()) == (not learns)
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert f"{len(display.lines_) - 3} others" in labels
+    with pytest.raises(ValueError, match="has no hold-out to show"):
+        HoldoutDisplay.from_estimator(OASIS(holdout=None).fit(X, y))
+
+
+def test_weight_tables(counts):
+    X, y = counts
+    pattern = np.array([[0, 1, 1], [2, 3, 4], [2, 4, 4]])
+    learner = HistogramRankSVM(
+        holdout=None,
+        loss="pairwise",
+        truncation=2,
+        n_word_groups=2,
+        weight_pattern=pattern,
+    ).fit(X, y)
+    display = WeightTableDisplay.from_estimator(learner)
+    for ax, table in zip(display.axes_, learner.weights_, strict=True):
+        assert_allclose(ax.images[0].get_array(), table)
+        assert len(ax.texts) == 9
+        assert len(ax.lines) == 8  # between cells of different bins
+    alone = WeightTableDisplay(pattern=pattern).plot()
+    assert [text.get_text() for text in alone.axes_[0].texts] == list("011234244")
+    with pytest.raises(ValueError, match="Give weights, a pattern"):
+        WeightTableDisplay().plot()
+    with pytest.raises(ValueError, match="has no `weights_`: give a fitted Histogram"):
+        WeightTableDisplay.from_estimator(CosineSimilarity().fit(X))
+
+
+def test_angles(blobs):
+    X, y = blobs
+    displays, ax = [], None
+    for sigma in (0.0, 0.95):
+        ranker = AngularBilinearRanker(sigma=sigma, holdout=None, random_state=0)
+        ranker.fit(X, y)
+        displays.append(AnglesDisplay.from_estimator(ranker, name=f"{sigma}", ax=ax))
+        ax = displays[0].ax_
+        x, norm = displays[-1].line_.get_data()
+        assert_allclose(np.radians(x), ranker.angles_)
+        assert_allclose(norm, ranker.norms_)
+    assert displays[0].line_.get_marker() != displays[1].line_.get_marker()
+    assert len(ax.lines) == 2
+
+
+def test_gram_matrix(blobs, rng):
+    X, _ = blobs
+    memory = MemoryVectorQuery(alpha=0).fit(X)
+    display = GramDisplay.from_estimator(memory, X[:4], images=rng.random((4, 3, 3)))
+    weights, (gram,) = memory.query_weights(X[:4], np.zeros(4), return_gram=True)
+    assert_allclose(display.image_.get_array(), gram)
+    assert_allclose([bar.get_width() for bar in display.bars_], weights)
+    # The vector is equally similar to all.
+    assert_allclose(gram @ weights, 1, atol=1e-6)
+    many = GramDisplay.from_estimator(memory, X[:30], name="many")
+    assert many.ax_.get_title() == "many"
+    with pytest.raises(ValueError, match="each of the 4 rows"):
+        GramDisplay.from_estimator(memory, X[:4], images=np.zeros((3, 2, 2)))
+    with pytest.raises(TypeError, match="sets of a MemoryVectorQuery"):
+        GramDisplay.from_estimator(CosineSimilarity(use_idf=False).fit(X), X[:4])

@@ -1,0 +1,210 @@
+"""Similarities of pairs that match, and of pairs that do not."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_simlearn._model import find_model
+from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn.display._style import BLACK, COLORS, legend_beside, new_axes
+
+# Pairs that are looked at; more would change no bar by a pixel.
+MAX_PAIRS = 2_000_000
+
+N_BINS = 60
+
+
+class SimilarityDistributionDisplay:
+    """Distributions of the similarity of matching and of non-matching pairs.
+
+    The less they overlap, the more pairs of the one kind rank before the other. What a
+    ranking is worth depends on each query alone, so a similarity can rank well with
+    distributions that overlap. Make one with :meth:`from_estimator` or
+    :meth:`from_predictions`.
+
+    Parameters
+    ----------
+    matching : ndarray of shape (n_matching,)
+        Similarities of samples with items that are relevant to them.
+
+    non_matching : ndarray of shape (n_non_matching,)
+        Similarities with items that are not.
+
+    trim : float, default=0.01
+        Share of the smallest and of the largest similarities of each kind that is left
+        out of the picture.
+
+    name : str, default=None
+        Shown in the title.
+
+    Attributes
+    ----------
+    overlap_ : float
+        Area that the two distributions share, from 0 to 1.
+
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it is.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn_simlearn.display import SimilarityDistributionDisplay
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> X, y = load_iris(return_X_y=True)
+    >>> cosine = CosineSimilarity(use_idf=False).fit(X)
+    >>> display = SimilarityDistributionDisplay.from_estimator(cosine, X, y)
+    >>> round(display.overlap_, 1)
+    0.2
+    """
+
+    def __init__(self, matching, non_matching, *, trim=0.01, name=None):
+        self.matching = matching
+        self.non_matching = non_matching
+        self.trim = trim
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        trim=0.01,
+        random_state=0,
+        name=None,
+        ax=None,
+    ):
+        """Plot the similarities that a fitted estimator gives to pairs of samples.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted learner, pipeline, search or transformer.
+
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples. Of many, some are compared with all.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+                PairwiseRelevance
+            Labels, relevance matrix or relevance by pairs. Junk is left out.
+
+        trim : float, default=0.01
+            Share of the smallest and of the largest similarities of each kind that is
+            left out of the picture.
+
+        random_state : int, RandomState instance or None, default=0
+            Decides on the samples, if there are too many for all pairs.
+
+        name : str, default=None
+            Shown in the title; the name of the class if None.
+
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        Returns
+        -------
+        display : SimilarityDistributionDisplay
+        """
+        model = find_model(estimator)
+        relevance = check_relevance(y, n_samples=num_samples(X))
+        X = model.prepare(X)
+        compare = model.compare_with(X)
+        queries = np.flatnonzero(relevance.can_query)
+        n_queries = min(len(queries), max(1, MAX_PAIRS // len(relevance)))
+        rng = check_random_state(random_state)
+        queries = np.sort(rng.permutation(queries)[:n_queries])
+        matching, non_matching = [], []
+        for _, rows, relevant in relevance.batches(queries):
+            similarity = compare(X, rows, None)
+            matching.append(similarity[relevant > 0])
+            non_matching.append(similarity[relevant == 0])
+        return cls(
+            np.concatenate(matching),
+            np.concatenate(non_matching),
+            trim=trim,
+            name=type(estimator).__name__ if name is None else name,
+        ).plot(ax=ax)
+
+    @classmethod
+    def from_predictions(cls, relevance, similarity, *, trim=0.01, name=None, ax=None):
+        """Plot given similarities.
+
+        Parameters
+        ----------
+        relevance : array-like of shape (n_queries, n_items)
+            Positive where a pair matches, 0 where it does not, negative where it is to
+            be left out.
+
+        similarity : array-like of shape (n_queries, n_items)
+            Similarities.
+
+        trim : float, default=0.01
+            Share of the smallest and of the largest similarities of each kind that is
+            left out of the picture.
+
+        name : str, default=None
+            Shown in the title.
+
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        Returns
+        -------
+        display : SimilarityDistributionDisplay
+        """
+        relevance, similarity = np.asarray(relevance), np.asarray(similarity)
+        if relevance.shape != similarity.shape:
+            raise ValueError(
+                "relevance and similarity must have the same shape; got "
+                f"{relevance.shape} and {similarity.shape}."
+            )
+        matching, non_matching = similarity[relevance > 0], similarity[relevance == 0]
+        return cls(matching, non_matching, trim=trim, name=name).plot(ax=ax)
+
+    def plot(self, *, ax=None):
+        """Plot the distributions.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to plot; new ones if None.
+
+        Returns
+        -------
+        display : SimilarityDistributionDisplay
+        """
+        if len(self.matching) == 0 or len(self.non_matching) == 0:
+            raise ValueError("There must be pairs that match and pairs that do not.")
+        if not 0 <= self.trim < 0.5:
+            raise ValueError(f"trim must be from 0 to below 0.5; got {self.trim!r}.")
+        ax = new_axes(self, ax, figsize=(7.4, 3.8))
+        groups = {"matching": self.matching, "non-matching": self.non_matching}
+        ends = [
+            np.quantile(values, (self.trim, 1 - self.trim))
+            for values in groups.values()
+        ]
+        low, high = np.min(ends), np.max(ends)
+        edges = np.linspace(low, high if high > low else low + 1, N_BINS + 1)
+        looks = {
+            "matching": {"color": COLORS[0], "alpha": 0.45},
+            "non-matching": {"color": "none", "hatch": "////", "edgecolor": COLORS[1]},
+        }
+        shares = []
+        for place, (name, values) in enumerate(groups.items()):
+            share = np.histogram(values, edges)[0] / len(values)
+            label = f"{name} ({len(values):,} pairs)"
+            ax.stairs(share, edges, fill=True, label=label, **looks[name])
+            ax.stairs(share, edges, color=COLORS[place], linewidth=1.5)
+            median, dash = float(np.median(values)), ("-", "--")[place]
+            ax.axvline(median, color=BLACK, linestyle=dash)
+            below, above = np.mean(values < edges[0]), np.mean(values > edges[-1])
+            shares.append([below, *share, above])
+        self.overlap_ = float(np.minimum(*shares).sum())
+        ax.set(
+            title=f"{self.name or 'Similarities'}: overlap {self.overlap_:.2f}",
+            xlabel="Similarity (vertical lines: medians)",
+            ylabel="Share of the pairs",
+        )
+        legend_beside(ax, ax.get_legend_handles_labels()[0])
+        return self
