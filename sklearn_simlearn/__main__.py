@@ -138,7 +138,7 @@ def _write_files(stem, table, comparison):
     axes = figure.subplots(len(panels), squeeze=False).ravel()
     for ax, panel in zip(axes, panels, strict=True):
         MeanPrecisionRecallDisplay.from_reports(
-            {result.row.name: result.report for result in panel},
+            {result.row.name: result.measured.report for result in panel},
             baselines={result.row.name for result in panel if result.row.is_rival},
             ax=ax,
         )
@@ -153,7 +153,7 @@ def _save_best(folder, comparison, X):
     best = comparison.best(lambda row: not row.in_sets)
     if best is None:
         raise ValueError("no row with single queries could be measured to be saved")
-    SimilarityIndex(best.estimator).fit(X).save(folder)
+    SimilarityIndex(best.measured.estimator).fit(X).save(folder)
     return (
         f"saved {best.row.name}, fitted as above, with all {X.shape[0]} samples as an "
         f"index in {folder}"

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -34,12 +34,13 @@ from sklearn_simlearn import (
     MemoryVectorQuery,
     SparseMahalanobisLearner,
 )
+from sklearn_simlearn._measured import Measured, measure
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._rows import are_counts, canonical_csr
 from sklearn_simlearn._sklearn import safe_indexing
+from sklearn_simlearn._statistics import paired_test
 from sklearn_simlearn._typing import Matrix
-from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.metrics import map_scorer, retrieval_report
+from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import (
     ObjectShuffleSplit,
     QuerySplit,
@@ -76,9 +77,6 @@ MAX_NCA = 2000  # samples
 
 # Samples among which a parameter is chosen by cross-validation.
 MAX_CHOICE = 5000
-
-# Queries that are timed.
-TIMED_QUERIES = 100
 
 
 # -- the task --
@@ -360,17 +358,14 @@ ROWS = [
 
 @dataclass
 class Result:
-    """A row that was measured."""
+    """A row, and what was measured of it."""
 
     row: Row
-    estimator: Any
-    fit_seconds: float
-    query_seconds: float
-    report: Any
+    measured: Measured
 
     @property
     def mean_average_precision(self) -> float:
-        return float(np.nanmean(self.report.average_precision))
+        return self.measured.mean_average_precision
 
 
 @dataclass
@@ -452,12 +447,15 @@ def _measure(row, task, show):
         estimator.set_callbacks()
 
     show(row.name, "search")
-    groups = task.sets if row.in_sets else None
-    report = retrieval_report(
-        estimator, task.X_test, task.y_test, query_mask=task.query_mask, groups=groups
+    measured = measure(
+        estimator,
+        task.X_test,
+        task.y_test,
+        query_mask=task.query_mask,
+        groups=task.sets if row.in_sets else None,
+        fit_seconds=seconds,
     )
-    query_seconds = _time_query(estimator, task.X_test, groups)
-    return Result(row, estimator, seconds, query_seconds, report)
+    return Result(row, measured)
 
 
 class _Steps:
@@ -481,46 +479,25 @@ class _Steps:
         self.show(self.name, f"{context.task_name} {self.n_steps}")
 
 
-def _time_query(estimator, X, groups):
-    """Seconds per query to find the best ten items with an index; best of five."""
-    index = SimilarityIndex(estimator).fit(X)
-    rows, params = np.arange(min(TIMED_QUERIES, X.shape[0])), {}
-    n_queries = len(rows)
-    if groups is not None:
-        rows = np.flatnonzero((groups >= 0) & (groups < TIMED_QUERIES))
-        params["groups"] = groups[rows]
-        n_queries = len(np.unique(groups[rows]))
-    X_queries = X[rows]
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        index.search(X_queries, k=10, **params)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds) / n_queries
-
-
 def _tabulate(result, reference):
-    gain = p = ""
+    measured, gain, p = result.measured, "", ""
+    report, query_seconds = measured.report, measured.query_seconds
     if reference is not None:
-        best = reference.mean_average_precision
-        gain = f"{result.mean_average_precision / best - 1:+.1%}"
+        gain = f"{_relative_gain(result, reference):+.1%}"
         if result is not reference and not result.row.in_sets:
-            p = f"{_p_value(result, reference):.1g}"
+            p = f"{paired_test(measured.gains_over(reference.measured)):.1g}"
     return (
         result.row.name,
         f"{result.mean_average_precision:.3f}",
-        f"{np.nanmean(result.report.precision_at_1):.3f}",
-        f"{np.nanmean(result.report.precision_at_10):.3f}",
+        f"{np.nanmean(report.precision_at_1):.3f}",
+        f"{np.nanmean(report.precision_at_10):.3f}",
         gain,
         p,
-        f"{result.fit_seconds:.2f}",
-        f"{1e6 * result.query_seconds:.0f}",
-        f"{len(pickle.dumps(result.estimator)) / 1000:.1f}",
+        f"{measured.fit_seconds:.2f}",
+        "" if query_seconds is None else f"{1e6 * query_seconds:.0f}",
+        f"{len(pickle.dumps(measured.estimator)) / 1000:.1f}",
     )
 
 
-def _p_value(result, reference):
-    """Wilcoxon's signed-rank test of the average precision, query by query."""
-    difference = result.report.average_precision - reference.report.average_precision
-    difference = difference[~np.isnan(difference)]
-    return float(stats.wilcoxon(difference).pvalue) if difference.any() else 1.0
+def _relative_gain(result, reference):
+    return result.mean_average_precision / reference.mean_average_precision - 1

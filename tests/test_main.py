@@ -189,7 +189,7 @@ def test_distractors_are_no_class_of_the_rivals(words):
     task = make_task(X, y, None, "samples", 0)
     rows = [row for row in ROWS if row.name == "logistic posteriors"]
     [result] = compare(task, rows, silence).results
-    assert result.estimator[-1].chosen_.classes_.tolist() == list(range(9))
+    assert result.measured.estimator[-1].chosen_.classes_.tolist() == list(range(9))
 
 
 def test_wide_data_is_reduced(rng):
@@ -553,7 +553,8 @@ def test_progress_hears_the_steps_of_a_fit(words):
     assert heard[0] == (name,)
     assert heard[1] == (name, "hold-out 1")
     assert heard[-1] == (name, "search")
-    assert not hasattr(result.estimator, "_skl_callbacks")  # not part of the model
+    estimator = result.measured.estimator
+    assert not hasattr(estimator, "_skl_callbacks")  # not part of the model
 
 
 def test_progress_without_rich_is_a_line_per_row(

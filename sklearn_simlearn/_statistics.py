@@ -1,0 +1,60 @@
+"""How sure a difference is: intervals and paired tests over queries."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+
+class Mean(NamedTuple):
+    """A mean with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_interval(values: ArrayLike, *, level: float = 0.95) -> Mean:
+    """Mean of what is not NaN, with Student's interval.
+
+    Of fewer than two values the interval reaches from -inf to inf.
+    """
+    values = _known(values)
+    n_values = len(values)
+    if n_values == 0:
+        return Mean(np.nan, np.nan, np.nan)
+    mean = float(values.mean())
+    if n_values == 1:
+        return Mean(mean, -np.inf, np.inf)
+    error = values.std(ddof=1) / np.sqrt(n_values)
+    half = float(stats.t.ppf((1 + level) / 2, n_values - 1) * error)
+    return Mean(mean, mean - half, mean + half)
+
+
+def paired_test(differences: ArrayLike) -> float:
+    """p-value of differences, query by query: Wilcoxon's signed-rank test.
+
+    NaN is left out. Without any difference it is 1.
+    """
+    differences = _known(differences)
+    return float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
+
+
+def allow_for_several(p_values: ArrayLike) -> np.ndarray:
+    """p-values of several tests, each corrected for having looked at all (Holm).
+
+    The smallest is multiplied by the number of tests, the next by one less, and so on;
+    none becomes smaller than the one before.
+    """
+    p_values = np.asarray(p_values, dtype=float)
+    order = np.argsort(p_values)
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.maximum.accumulate(factors * p_values[order])
+    return np.minimum(corrected, 1.0)
+
+
+def _known(values):
+    values = np.asarray(values, dtype=float)
+    return values[~np.isnan(values)]
