@@ -9,11 +9,13 @@ import re
 import secrets
 import sys
 import tempfile
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from sklearn_simlearn import _advice
 from sklearn_simlearn._comparison import (
     COLUMNS,
     ROWS,
@@ -57,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run_comparison(options):
     _check_target(Path(f"{options.output}.csv"))
     _check_target(Path(f"{options.output}.png"))
+    if options.report is not None:
+        _check_target(Path(options.report))
     if options.save is not None:
         _check_folder(Path(options.save))
     X, y, query_mask = _load_data(options)
@@ -69,15 +73,17 @@ def _run_comparison(options):
     # Files first: a reader of the table may be gone before its end.
     lines, failure = [], None
     table = comparison.tabulate()
+    advice = _advise(options, comparison, task)
     try:
         lines.append(_write_files(options.output, table, comparison))
+        if options.report is not None:
+            lines.append(_write_report(options, comparison, task, advice))
         if options.save is not None:
             lines.append(_save_best(options.save, comparison, X))
     except FAILURES as error:
         failure = error
-    source = options.data or "handwritten digits as visual words"
     print(
-        f"{source}: {X.shape[0]} samples of {X.shape[1]} features, "
+        f"{_name_source(options)}: {X.shape[0]} samples of {X.shape[1]} features, "
         f"{task.X_train.shape[0]} to fit, {task.X_test.shape[0]} held out by "
         f"{task.split}; each of these queries the others"
     )
@@ -86,6 +92,8 @@ def _run_comparison(options):
         print(f"left out: {_list_left_out(comparison)}")
     for line in lines:
         print(line)
+    if advice:
+        print(f"\n{advice}")
     sys.stdout.flush()
     for message, names in comparison.warnings.items():
         print(f"warning of {', '.join(names)}: {message}", file=sys.stderr)
@@ -93,11 +101,46 @@ def _run_comparison(options):
         raise failure
 
 
+def _name_source(options):
+    return options.data or "handwritten digits as visual words"
+
+
 def _load_data(options):
     if options.data is None:
         return *load_digit_words(return_X_y=True), None
     data = load_npz(options.data, max_bytes=options.max_bytes)
     return data.data, data.target, data.query_mask
+
+
+def _load_images(options):
+    """Images of all samples, where there are any."""
+    if options.data is None:
+        return 16 - load_digit_words().images  # ink is dark
+    return None
+
+
+def _advise(options, comparison, task):
+    """What to take, why, and the lines that fit it."""
+    choice = _advice.choose(comparison, task)
+    if choice is None:
+        return ""
+    chosen, words = choice
+    if options.data is None:
+        source = [
+            "from sklearn_simlearn.datasets import load_digit_words",
+            "X, y = load_digit_words(return_X_y=True)",
+        ]
+    else:
+        source = [
+            "from sklearn_simlearn.datasets import load_npz",
+            f"data = load_npz({options.data!r})",
+            "X, y = data.data, data.target",
+        ]
+    code = "\n".join(_advice.write_lines(chosen, task, source))
+    text = f"{_advice.wrap(words)}\n\nTo fit it:\n\n{textwrap.indent(code, '    ')}"
+    if chosen is comparison.best(lambda row: not row.in_sets):
+        text += "\n\nThe option --save FOLDER keeps it as an index to search in."
+    return text
 
 
 def _list_left_out(comparison):
@@ -146,6 +189,26 @@ def _write_files(stem, table, comparison):
     figure.savefig(picture, dpi=150, format="png")
     _write_aside(f"{stem}.png", picture.getvalue())
     return f"wrote {stem}.csv and {stem}.png"
+
+
+def _write_report(options, comparison, task, advice):
+    """Write the report; says so in a line."""
+    from sklearn_simlearn.display import RetrievalReport
+
+    results = [result for result in comparison.results if not result.row.in_sets]
+    images = _load_images(options)
+    report = RetrievalReport._from_measured(
+        {result.row.name: result.measured for result in results},
+        task.X_test,
+        task.y_test,
+        images=None if images is None else images[task.test_rows],
+        baselines=[result.row.name for result in results if result.row.is_rival]
+        or None,
+        title=f"Comparison on {_name_source(options)}",
+        advice=advice,
+    )
+    report.save(options.report)
+    return f"wrote {options.report}"
 
 
 def _save_best(folder, comparison, X):
@@ -206,7 +269,8 @@ def _parse(arguments):
             "it, on held-out samples: mean average precision; precision at 1 and 10; "
             "gain in mAP over the best row without us, and the p-value of the "
             "difference (signed-rank test over queries); seconds to fit; microseconds "
-            "per query for the best 10 items; size of the model. Without --data, on "
+            "per query for the best 10 items; size of the model. It ends with which to "
+            "take, how sure that is, and lines that fit it. Without --data, on "
             "handwritten digits that come with the package."
         ),
     )
@@ -237,6 +301,12 @@ def _parse(arguments):
         default="simlearn_comparison",
         help="write STEM.csv and the precision-recall curves STEM.png "
         "(default: simlearn_comparison)",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write a report: a page with intervals and tests, curves, and the queries "
+        "that gain and lose most",
     )
     parser.add_argument(
         "--save",
@@ -314,7 +384,7 @@ def _integer_from(smallest, text):
 def _check_target(path):
     """Find out before any work whether a file can be written."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: name another file by --output")
+        raise ValueError(f"{path} is a folder: name another file")
     _check_writable(path.parent)
 
 

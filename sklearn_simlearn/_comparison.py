@@ -93,6 +93,9 @@ class Task:
 
     query_mask : ndarray of shape (n_test,), dtype bool, or None
         Which held-out samples query; all if None.
+
+    test_rows : ndarray of shape (n_test,)
+        Which of all samples are held out.
     """
 
     X_train: Any
@@ -102,6 +105,7 @@ class Task:
     query_mask: np.ndarray | None
     split: str
     seed: int
+    test_rows: np.ndarray
 
     @cached_property
     def labels(self) -> np.ndarray | None:
@@ -154,6 +158,7 @@ def make_task(
         None if query_mask is None else query_mask[test],
         split,
         seed,
+        test,
     )
     for half in (task.y_train, task.y_test):
         check_relevance(half).require_triplets()

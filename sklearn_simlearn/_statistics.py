@@ -55,6 +55,11 @@ def allow_for_several(p_values: ArrayLike) -> np.ndarray:
     return np.minimum(corrected, 1.0)
 
 
+def say_p(p: float) -> str:
+    """A p-value after the letter p."""
+    return "< 0.0001" if p < 1e-4 else f"= {p:.2g}"
+
+
 def _known(values):
     values = np.asarray(values, dtype=float)
     return values[~np.isnan(values)]

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import html
 import io
 import os
 import subprocess
@@ -78,21 +79,37 @@ def embedded(tmp_path_factory):
         rows = [row for row in ROWS if row.name != "sparse Mahalanobis"]
         patch.setattr(command, "ROWS", rows)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            assert command.main(["--output", str(folder / "result")]) == 0
+            report = str(folder / "report.html")
+            arguments = ["--output", str(folder / "result"), "--report", report]
+            assert command.main(arguments) == 0
     return out.getvalue(), err.getvalue(), folder
 
 
 def test_embedded_data(embedded):
     out, err, folder = embedded
     assert err == ""
-    title, header, *lines, written = out.splitlines()
+    table, advice = out.split("\n\n", maxsplit=1)
+    title, header, *lines, written, report = table.splitlines()
     assert "1797 samples of 200 features, 898 to fit, 899 held out by samples" in title
     names = [row.name for row in ROWS if row.name != "sparse Mahalanobis"]
     assert [line.split("  ")[0] for line in lines] == names
     assert len({len(line) for line in [header, *lines]}) == 1  # aligned
     assert written == f"wrote {folder}/result.csv and {folder}/result.png"
     assert (folder / "result.png").read_bytes()[:4] == b"\x89PNG"
-    assert {path.name for path in folder.iterdir()} == {"result.csv", "result.png"}
+    assert report == f"wrote {folder}/report.html"
+    names = {"result.csv", "result.png", "report.html"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert advice.startswith("Take class posteriors. It is ahead of logistic")
+
+
+def test_report_of_the_comparison(embedded):
+    out, _, folder = embedded
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert len(page) < 2e6
+    assert "data:image/png" in page  # the digits
+    advice = out.split("\n\n", maxsplit=1)[1]
+    assert html.escape(advice.rstrip()) in page
+    assert "fitted in" in page.lower()
 
 
 def test_gain_is_over_the_best_row_without_us(embedded):
@@ -301,10 +318,10 @@ def test_the_best_model_is_saved(light, user_file, words, tmp_path, capsys):
         code, out, err = run(arguments, capsys)
         assert (code, err) == (0, "")
         best = max(read_table(tmp_path / "own.csv"), key=lambda row: row["mAP"])
-        assert out.splitlines()[-1] == (
+        assert (
             f"saved {best['similarity']}, fitted as above, with all 120 samples as an "
-            f"index in {folder}"
-        )
+            f"index in {folder}\n"
+        ) in out
     X, y = words
     index = SimilarityIndex.load(folder, trusted=())
     assert index.n_items_ == 120
@@ -397,6 +414,8 @@ def test_bad_searches_get_one_line(
         (["--output", "{data}/own"], "mine.npz: Not a directory"),
         (["--output", "{folder}/taken"], "taken.csv is a folder"),
         (["--output", "{folder}/" + 300 * "x"], "File name too long"),
+        (["--report", "{folder}"], "is a folder: name another file"),
+        (["--report", "{folder}/missing/a.html"], "missing: No such file or"),
         (["--save", "{data}"], "mine.npz is not a folder"),
         (["--save", "{folder}"], "is not an index folder"),
         (["--save", "{folder}/missing/index"], "missing: No such file or directory"),

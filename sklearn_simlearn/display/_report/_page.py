@@ -4,6 +4,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from sklearn_simlearn._statistics import say_p
 from sklearn_simlearn.display._pictures import shorten
 from sklearn_simlearn.display._report._charts import draw_curves, draw_gains
 from sklearn_simlearn.display._report._html import Html, join, tag
@@ -90,12 +91,8 @@ def _summarize(report):
     return (
         f"{text}, {line['gain']:+.3f} ({_interval(line['gain interval'], '+')}) over "
         f"{report.baseline_}. It is better on {line['wins']} queries and worse on "
-        f"{line['losses']} (p {_say_p(line['p'], '= ')})."
+        f"{line['losses']} (p {say_p(line['p'])})."
     )
-
-
-def _say_p(p, sign=""):
-    return "< 0.0001" if p < 1e-4 else f"{sign}{p:.2g}"
 
 
 def _interval(interval, sign=""):
@@ -129,7 +126,7 @@ def _compare(report):
         else:
             cells += [
                 _with_interval(line["gain"], line["gain interval"], "+"),
-                tag("td", _say_p(line["p"]), data_value=line["p"]),
+                tag("td", say_p(line["p"]).removeprefix("= "), data_value=line["p"]),
                 tag("td", line["wins"]),
                 tag("td", line["losses"]),
             ]
