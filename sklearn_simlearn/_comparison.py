@@ -1,7 +1,6 @@
 """The comparison: what a user would try without this package, beside what is in it."""
 
 import pickle
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from sklearn_simlearn import (
     SparseMahalanobisLearner,
 )
 from sklearn_simlearn._measured import Measured, measure
+from sklearn_simlearn._progress import timed_fit
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._rows import are_counts, canonical_csr
 from sklearn_simlearn._sklearn import safe_indexing
@@ -442,15 +442,7 @@ def _measure(row, task, show):
     if row.is_rival and task.labels is not None:
         known = np.flatnonzero(task.labels >= 0)  # a class of distractors is none
         X, y = X[known], task.labels[known]
-    hears_steps = hasattr(estimator, "set_callbacks")
-    if hears_steps:
-        estimator.set_callbacks(_Steps(row.name, show))
-    start = time.perf_counter()
-    estimator.fit(X, y)
-    seconds = time.perf_counter() - start
-    if hears_steps:
-        estimator.set_callbacks()
-
+    seconds = timed_fit(estimator, X, y, row.name, show)
     show(row.name, "search")
     measured = measure(
         estimator,
@@ -461,27 +453,6 @@ def _measure(row, task, show):
         fit_seconds=seconds,
     )
     return Result(row, measured)
-
-
-class _Steps:
-    """A callback that counts the steps of a fit."""
-
-    def __init__(self, name, show):
-        self.name, self.show = name, show
-        self.n_steps = 0
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context):
-        self.n_steps += 1
-        self.show(self.name, f"{context.task_name} {self.n_steps}")
 
 
 def _tabulate(result, reference):

@@ -1,6 +1,9 @@
 """The report: its numbers, and a page that is safe, small and whole."""
 
+import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
@@ -287,3 +290,67 @@ def test_estimators_need_names(models, counts):
     X, y = counts
     with pytest.raises(TypeError, match="a dict from names to estimators"):
         RetrievalReport(list(models.values()), X, y)
+
+
+# -- with JavaScript, in a browser --
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+# What a reader does; then the page says what became of it.
+ACTIONS = """<script>
+const heads = document.querySelectorAll("table.sortable thead tr:first-child th");
+const table = document.querySelector("table.sortable").tBodies[0];
+const names = () => Array.from(table.rows, row => row.dataset.name);
+const found = {before: names()};
+heads[0].click();
+found.down = names();
+heads[0].dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+found.up = names();
+found.sorted = heads[0].getAttribute("aria-sort");
+const curves = document.querySelectorAll("g[data-name]");
+curves[0].dispatchEvent(new MouseEvent("mouseenter"));
+found.lit = document.querySelectorAll("g.lit").length;
+found.dim = document.querySelectorAll("g.dim").length;
+const box = document.querySelector("input[data-filters='.query']");
+box.value = "SAMPLE 17";
+box.dispatchEvent(new Event("input"));
+found.shown = Array.from(document.querySelectorAll(".query:not([hidden])"),
+                         query => query.textContent.includes("sample 17"));
+found.hidden = document.querySelectorAll(".query[hidden]").length;
+found.wide = document.documentElement.scrollWidth > window.innerWidth;
+document.body.textContent = JSON.stringify(found);
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_page_in_a_browser(models, counts, tmp_path):
+    X, y = counts
+    texts = [f"sample {i}." for i in range(len(y))]
+    report = RetrievalReport(models, X, y, texts=texts)
+    path = tmp_path / "report.html"
+    path.write_text(report.to_html().replace("</body>", f"{ACTIONS}</body>"))
+    options = "headless no-sandbox disable-gpu no-first-run disable-sync dump-dom"
+    options += " disable-background-networking disable-component-update"
+    done = subprocess.run(
+        [
+            CHROMIUM,
+            *(f"--{option}" for option in options.split()),
+            "--window-size=500,900",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    found = json.loads(re.search(r"<body.*?>(\{.*?\})", done.stdout)[1])
+    assert found["before"] == report.names
+    assert found["down"] == sorted(models, reverse=True)
+    assert found["up"] == sorted(models)
+    assert found["sorted"] == "ascending"
+    assert (found["lit"], found["dim"]) == (1, 2)
+    assert len(found["shown"]) > 0
+    assert all(found["shown"])
+    assert found["hidden"] > 0
+    assert not found["wide"]  # tables scroll, the page does not

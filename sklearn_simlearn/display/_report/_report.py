@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import time
 from html import escape
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import sklearn_simlearn
 from sklearn_simlearn._measured import Measured, measure
-from sklearn_simlearn._progress import progress
+from sklearn_simlearn._progress import progress, timed_fit
 from sklearn_simlearn._relevance import PairwiseRelevance, check_relevance
 from sklearn_simlearn._sklearn import num_samples
 from sklearn_simlearn._statistics import (
@@ -149,7 +148,10 @@ class RetrievalReport:
         with progress(list(estimators)) as show:
             for name, estimator in estimators.items():
                 show(name)
-                estimator, seconds = _fit(estimator, X_train, y_train)
+                seconds = None
+                if not _is_fitted(estimator):
+                    estimator = clone(estimator)
+                    seconds = timed_fit(estimator, X_train, y_train, name, show)
                 show(name, "search")
                 measured[name] = measure(
                     estimator, X, y, query_mask=query_mask, fit_seconds=seconds
@@ -366,16 +368,6 @@ def _is_fitted(estimator):
     except NotFittedError:
         return False
     return True
-
-
-def _fit(estimator, X, y):
-    """A fitted estimator, and how long its fit took, if it was fitted here."""
-    if _is_fitted(estimator):
-        return estimator, None
-    estimator = clone(estimator)
-    start = time.perf_counter()
-    estimator.fit(X, y)
-    return estimator, time.perf_counter() - start
 
 
 def _read_labels(y):
