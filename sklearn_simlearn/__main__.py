@@ -19,6 +19,7 @@ from sklearn_simlearn import _advice
 from sklearn_simlearn._comparison import (
     COLUMNS,
     ROWS,
+    SET_SIZE,
     compare,
     make_task,
     one_line,
@@ -73,11 +74,11 @@ def _run_comparison(options):
     # Files first: a reader of the table may be gone before its end.
     lines, failure = [], None
     table = comparison.tabulate()
-    advice = _advise(options, comparison, task)
+    words, code = _advise(options, comparison, task)
     try:
         lines.append(_write_files(options.output, table, comparison))
         if options.report is not None:
-            lines.append(_write_report(options, comparison, task, advice))
+            lines.append(_write_report(options, comparison, task, words, code))
         if options.save is not None:
             lines.append(_save_best(options.save, comparison, X))
     except FAILURES as error:
@@ -92,8 +93,9 @@ def _run_comparison(options):
         print(f"left out: {_list_left_out(comparison)}")
     for line in lines:
         print(line)
-    if advice:
-        print(f"\n{advice}")
+    if words:
+        print(f"\n{_advice.wrap(words)}\n\nTo fit it:\n")
+        print(textwrap.indent(code, "    "))
     sys.stdout.flush()
     for message, names in comparison.warnings.items():
         print(f"warning of {', '.join(names)}: {message}", file=sys.stderr)
@@ -120,10 +122,10 @@ def _load_images(options):
 
 
 def _advise(options, comparison, task):
-    """What to take, why, and the lines that fit it."""
+    """What to take and why, in paragraphs, and the lines that fit it."""
     choice = _advice.choose(comparison, task)
     if choice is None:
-        return ""
+        return [], ""
     chosen, words = choice
     if options.data is None:
         source = [
@@ -136,11 +138,9 @@ def _advise(options, comparison, task):
             f"data = load_npz({options.data!r})",
             "X, y = data.data, data.target",
         ]
-    code = "\n".join(_advice.write_lines(chosen, task, source))
-    text = f"{_advice.wrap(words)}\n\nTo fit it:\n\n{textwrap.indent(code, '    ')}"
     if chosen is comparison.best(lambda row: not row.in_sets):
-        text += "\n\nThe option --save FOLDER keeps it as an index to search in."
-    return text
+        words.append("The option --save FOLDER keeps it as an index to search in.")
+    return words, "\n".join(_advice.write_lines(chosen, task, source))
 
 
 def _list_left_out(comparison):
@@ -185,13 +185,16 @@ def _write_files(stem, table, comparison):
             baselines={result.row.name for result in panel if result.row.is_rival},
             ax=ax,
         )
+        if panel[0].row.in_sets:
+            n_sets = len(panel[0].measured.report.query)
+            ax.set_title(f"{SET_SIZE} samples query together, {n_sets} sets")
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format="png")
     _write_aside(f"{stem}.png", picture.getvalue())
     return f"wrote {stem}.csv and {stem}.png"
 
 
-def _write_report(options, comparison, task, advice):
+def _write_report(options, comparison, task, words, code):
     """Write the report; says so in a line."""
     from sklearn_simlearn.display import RetrievalReport
 
@@ -205,7 +208,8 @@ def _write_report(options, comparison, task, advice):
         baselines=[result.row.name for result in results if result.row.is_rival]
         or None,
         title=f"Comparison on {_name_source(options)}",
-        advice=advice,
+        advice=words,
+        code=code,
     )
     report.save(options.report)
     return f"wrote {options.report}"

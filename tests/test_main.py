@@ -8,6 +8,7 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 
@@ -107,8 +108,9 @@ def test_report_of_the_comparison(embedded):
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert len(page) < 2e6
     assert "data:image/png" in page  # the digits
-    advice = out.split("\n\n", maxsplit=1)[1]
-    assert html.escape(advice.rstrip()) in page
+    words, _, code = out.split("\n\n")[1:]
+    assert html.escape(words.splitlines()[0]) in page
+    assert html.escape(textwrap.dedent(code).rstrip()) in page
     assert "fitted in" in page.lower()
 
 

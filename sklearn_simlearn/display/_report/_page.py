@@ -42,7 +42,8 @@ def make_page(report, thumbnails: dict[int, str]) -> str:
         "What was fitted": _describe_fits(report),
     }
     if report.advice:
-        sections = {"Advice": tag("pre", report.advice)} | sections
+        words = [tag("p", paragraph) for paragraph in report.advice]
+        sections = {"Advice": join(*words, tag("pre", report.code))} | sections
     anchors = {title: title.lower().replace(" ", "-") for title in sections}
     links = [tag("a", title, href=f"#{anchors[title]}") for title in sections]
     images = "".join(

@@ -187,9 +187,10 @@ class RetrievalReport:
         n_shown=6,
         n_neighbors=8,
         title="Retrieval report",
-        advice="",
+        advice=(),
+        code="",
     ):
-        self.title, self.advice = title, advice
+        self.title, self.advice, self.code = title, advice, code
         self.images, self.texts = images, texts
         self.n_samples_ = num_samples(X)
         for name, values in (("images", images), ("texts", texts)):
