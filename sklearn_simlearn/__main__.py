@@ -197,10 +197,11 @@ def _write_files(stem, table, comparison):
 def _write_report(options, comparison, task, words, code):
     """Write the report; says so in a line."""
     from sklearn_simlearn.display import RetrievalReport
+    from sklearn_simlearn.display._report._findings import Findings
 
     results = [result for result in comparison.results if not result.row.in_sets]
     images = _load_images(options)
-    report = RetrievalReport._from_measured(
+    findings = Findings(
         {result.row.name: result.measured for result in results},
         task.X_test,
         task.y_test,
@@ -211,7 +212,7 @@ def _write_report(options, comparison, task, words, code):
         advice=words,
         code=code,
     )
-    report.save(options.report)
+    RetrievalReport._from_findings(findings).save(options.report)
     return f"wrote {options.report}"
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -100,9 +101,12 @@ def test_table(models, counts):
 def test_lists_of_queries(models, counts):
     X, y = counts
     report = RetrievalReport(models, X, y, n_shown=4)
-    name = report.rival_
-    gains, scores = report.gains_[name], report.measured_[name].report.average_precision
-    gained, lost, worst, best = report.shown_.values()
+    name = report._findings.challenger
+    gains, scores = (
+        report.gains_[name],
+        report._findings.measured[name].report.average_precision,
+    )
+    gained, lost, worst, best = report._findings.shown.values()
     assert_allclose(gains[gained], np.sort(gains)[::-1][:4])
     assert (gains[gained] > 0).all()
     assert (gains[lost] < 0).all()
@@ -112,7 +116,7 @@ def test_lists_of_queries(models, counts):
         row = report.queries_[place]
         similarity = models[name].similarity(X[[row]], X)[0]
         similarity[row] = -np.inf
-        items, found, relevance = zip(*report.found_[name][place], strict=True)
+        items, found, relevance = zip(*report._findings.found[name][place], strict=True)
         assert row not in items
         assert_allclose(found, np.sort(similarity)[::-1][:8])
         assert_allclose(similarity[list(items)], found)
@@ -124,7 +128,7 @@ def test_several_baselines(models, counts):
     report = RetrievalReport(models, X, y, baselines=["cosine", "burstiness"])
     scores = {line["similarity"]: line["mAP"] for line in report.table_}
     assert report.baseline_ == max(("cosine", "burstiness"), key=scores.get)
-    assert report.rival_ == "evidence"
+    assert report._findings.challenger == "evidence"
     everything = RetrievalReport(models, X, y, baselines=list(models))
     assert everything.baseline_ == everything.best_
     assert "it is the baseline" in everything.to_html()
@@ -164,12 +168,11 @@ def test_page_is_whole(content, models, counts, rng):
     assert not re.search(r"https?:|//\w", re.sub(r"data:image/[^)]*", "", html))
     assert "default-src 'none'" in html
     named = {value for key, value in page.attributes if key == "class"}
-    for row in {
-        hit[0] for hits in report.found_.values() for h in hits.values() for hit in h
-    }:
-        assert ("images" in options) == (f"thumb i{row}" in named)
+    for found in report._findings.found.values():
+        for row, _, _ in chain.from_iterable(found.values()):
+            assert ("images" in options) == (f"thumb i{row}" in named)
     assert "pixels" in named or "images" not in options
-    assert page.tags.count("article") == sum(map(len, report.shown_.values()))
+    assert page.tags.count("article") == sum(map(len, report._findings.shown.values()))
     assert page.tags.count("svg") == 2
     # All queries, before any script sorts them, from the largest gain.
     gains = [
@@ -273,15 +276,17 @@ def test_saving(models, counts, tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"images": np.zeros((3, 2, 2))}, "images must have one entry for each of"),
-        ({"texts": ["a"]}, "texts must have one entry for each of the 66"),
+        ({"texts": ["a"]}, "texts must have one entry for each of the 66 rows of X"),
         ({"n_shown": 0}, "n_shown must be at least 1"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1"),
         ({"baselines": ["nobody"]}, r"baselines names \['nobody'\]"),
         ({"baselines": []}, "baselines must name at least one"),
     ],
 )
-def test_bad_options(options, message, models, counts):
+def test_bad_options(options, message, models, counts, monkeypatch):
+    """Found before anything is measured."""
     X, y = counts
+    monkeypatch.setattr("sklearn_simlearn.display._report._report.measure", None)
     with pytest.raises(ValueError, match=message):
         RetrievalReport(models, X, y, **options)
 
@@ -290,6 +295,18 @@ def test_estimators_need_names(models, counts):
     X, y = counts
     with pytest.raises(TypeError, match="a dict from names to estimators"):
         RetrievalReport(list(models.values()), X, y)
+    with pytest.raises(TypeError, match="a dict from names to estimators"):
+        RetrievalReport(dict(enumerate(models.values())), X, y)
+
+
+def test_columns_of_a_frame(models, counts):
+    pd = pytest.importorskip("pandas")
+    X, y = counts
+    frame = pd.DataFrame({"y": y, "text": [f"row {i}." for i in range(len(y))]})
+    frame = frame[::-1]  # its index is not the place
+    report = RetrievalReport(models, X[::-1], frame["y"], texts=frame["text"])
+    row = int(report.queries_[report._findings.shown["Gain most"][0]])
+    assert f"<blockquote>row {len(y) - 1 - row}.</blockquote>" in report.to_html()
 
 
 # -- with JavaScript, in a browser --
@@ -345,7 +362,7 @@ def test_page_in_a_browser(models, counts, tmp_path):
         check=True,
     )
     found = json.loads(re.search(r"<body.*?>(\{.*?\})", done.stdout)[1])
-    assert found["before"] == report.names
+    assert found["before"] == list(report.estimators_)
     assert found["down"] == sorted(models, reverse=True)
     assert found["up"] == sorted(models)
     assert found["sorted"] == "ascending"

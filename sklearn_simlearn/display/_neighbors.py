@@ -4,7 +4,12 @@ import numpy as np
 
 from sklearn_simlearn._relevance import check_relevance, stack_targets
 from sklearn_simlearn._sklearn import num_samples
-from sklearn_simlearn.display._pictures import read_pictures, shorten
+from sklearn_simlearn.display._pictures import (
+    as_sequence,
+    check_length,
+    read_pictures,
+    shorten,
+)
 from sklearn_simlearn.display._search import find_neighbors
 from sklearn_simlearn.display._style import BLACK, GREY, RIGHT, WRONG, new_axes
 
@@ -90,10 +95,10 @@ class NeighborsDisplay:
         self.neighbors = neighbors
         self.relevance = relevance
         self.similarity = similarity
-        self.images = images
-        self.texts = texts
-        self.query_images = query_images
-        self.query_texts = query_texts
+        self.images = as_sequence(images)
+        self.texts = as_sequence(texts)
+        self.query_images = as_sequence(query_images)
+        self.query_texts = as_sequence(query_texts)
         self.name = name
 
     @classmethod
@@ -159,8 +164,8 @@ class NeighborsDisplay:
         display : NeighborsDisplay
         """
         n_samples = num_samples(X)
-        _check_length("images", images, n_samples, "X")
-        _check_length("texts", texts, n_samples, "X")
+        check_length("images", images, n_samples, "X")
+        check_length("texts", texts, n_samples, "X")
         if (y is None) != (y_database is None) and X_database is not None:
             raise ValueError("Give y and y_database together, or neither.")
         queries = _choose_queries(queries, y, n_samples)
@@ -171,8 +176,8 @@ class NeighborsDisplay:
             database_images, database_texts = images, texts
         else:
             n_items = num_samples(X_database)
-            _check_length("database_images", database_images, n_items, "X_database")
-            _check_length("database_texts", database_texts, n_items, "X_database")
+            check_length("database_images", database_images, n_items, "X_database")
+            check_length("database_texts", database_texts, n_items, "X_database")
         return cls(
             found.items,
             relevance=found.relevance,
@@ -246,11 +251,11 @@ class NeighborsDisplay:
         if (y is None) != (y_queries is None):
             raise ValueError("Give y and y_queries together, or neither.")
         n_queries = len(neighbors)
-        _check_length("query_images", query_images, n_queries, "neighbors")
-        _check_length("query_texts", query_texts, n_queries, "neighbors")
+        check_length("query_images", query_images, n_queries, "neighbors")
+        check_length("query_texts", query_texts, n_queries, "neighbors")
         relevance = None
         if y is not None:
-            _check_length("y_queries", y_queries, n_queries, "neighbors")
+            check_length("y_queries", y_queries, n_queries, "neighbors")
             pairs = check_relevance(stack_targets(y_queries, y))
             relevance = np.array(
                 [
@@ -440,12 +445,5 @@ def _choose_queries(queries, y, n_samples):
 
 
 def _pick(values, rows):
+    values = as_sequence(values)
     return None if values is None else [values[int(row)] for row in rows]
-
-
-def _check_length(name, values, length, of):
-    if values is not None and num_samples(values) != length:
-        raise ValueError(
-            f"{name} must have one entry for each of the {length} rows of {of}; got "
-            f"{num_samples(values)}."
-        )

@@ -2,6 +2,22 @@
 
 import numpy as np
 
+from sklearn_simlearn._sklearn import num_samples
+
+
+def check_length(name: str, values, length: int, of: str) -> None:
+    """Check that there is an image or a text for each row."""
+    if values is not None and num_samples(values) != length:
+        raise ValueError(
+            f"{name} must have one entry for each of the {length} rows of {of}; got "
+            f"{num_samples(values)}."
+        )
+
+
+def as_sequence(values):
+    """Something to index by row: the values of a column of a frame."""
+    return list(values) if hasattr(values, "iloc") else values
+
 
 def read_pictures(images, rows) -> dict[int, np.ndarray]:
     """Some of the images as uint8 arrays, grey (h, w) or in colour (h, w, 3 or 4).

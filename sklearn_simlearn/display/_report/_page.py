@@ -5,9 +5,11 @@ from importlib.resources import files
 import numpy as np
 
 from sklearn_simlearn._statistics import say_p
-from sklearn_simlearn.display._pictures import shorten
+from sklearn_simlearn.display._pictures import read_pictures, shorten
 from sklearn_simlearn.display._report._charts import draw_curves, draw_gains
+from sklearn_simlearn.display._report._findings import Findings
 from sklearn_simlearn.display._report._html import Html, join, tag
+from sklearn_simlearn.display._report._thumbnails import encode_pictures, is_pixel_art
 
 # Cells of the table of all queries; beyond, the most changed queries are shown.
 MAX_CELLS = 20_000
@@ -32,18 +34,20 @@ POLICY = (
 )
 
 
-def make_page(report, thumbnails: dict[int, str]) -> str:
-    """The whole page of a :class:`RetrievalReport`."""
+def make_page(findings: Findings) -> str:
+    """The whole page."""
+    pictures = _gather_pictures(findings)
+    thumbnails = encode_pictures(pictures) if pictures else {}
     sections = {
-        "Comparison": _compare(report),
-        "Curves": _draw(report),
-        "Query by query": _list_queries(report),
-        "Queries and results": _show_queries(report, thumbnails),
-        "What was fitted": _describe_fits(report),
+        "Comparison": _compare(findings),
+        "Curves": _draw(findings),
+        "Query by query": _list_queries(findings),
+        "Queries and results": _show_queries(findings, thumbnails),
+        "What was fitted": _describe_fits(findings),
     }
-    if report.advice:
-        words = [tag("p", paragraph) for paragraph in report.advice]
-        sections = {"Advice": join(*words, tag("pre", report.code))} | sections
+    if findings.advice:
+        words = [tag("p", paragraph) for paragraph in findings.advice]
+        sections = {"Advice": join(*words, tag("pre", findings.code))} | sections
     anchors = {title: title.lower().replace(" ", "-") for title in sections}
     links = [tag("a", title, href=f"#{anchors[title]}") for title in sections]
     images = "".join(
@@ -53,12 +57,12 @@ def make_page(report, thumbnails: dict[int, str]) -> str:
         Html('<meta charset="utf-8">'),
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", report.title),
+        tag("title", findings.title),
         tag("style", Html(_read("page.css") + images)),
     )
     body = join(
-        tag("h1", report.title),
-        tag("p", _summarize(report)),
+        tag("h1", findings.title),
+        tag("p", _summarize(findings)),
         tag("nav", *links),
         *(
             tag("section", tag("h2", title, id=anchors[title]), content)
@@ -66,11 +70,24 @@ def make_page(report, thumbnails: dict[int, str]) -> str:
         ),
         tag("script", Html(_read("page.js"))),
     )
-    body_class = "pixels" if report.has_pixel_art else None
+    is_small = pictures and all(map(is_pixel_art, pictures.values()))
+    body_class = "pixels" if is_small else None
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>'
         f"{tag('body', body, class_=body_class)}</html>\n"
     )
+
+
+def _gather_pictures(findings):
+    """Images of the queries that are shown and of what they found."""
+    if findings.images is None:
+        return {}
+    rows = set()
+    for places in findings.shown.values():
+        rows.update(findings.queries[places].tolist())
+    for found in findings.found.values():
+        rows.update(int(row) for hits in found.values() for row, _, _ in hits)
+    return read_pictures(findings.images, sorted(rows))
 
 
 def _read(name):
@@ -80,18 +97,18 @@ def _read(name):
 # -- words --
 
 
-def _summarize(report):
-    best, n_queries = report.best_, report.n_queries_
-    line = report.table_[report.names.index(best)]
+def _summarize(findings):
+    best, n_queries = findings.best, findings.n_queries
+    line = findings.line(best)
     text = (
-        f"{n_queries} queries among {report.n_samples_} samples. {best} ranks best: "
+        f"{n_queries} queries among {findings.n_samples} samples. {best} ranks best: "
         f"mean average precision {line['mAP']:.3f} ({_interval(line['mAP interval'])})"
     )
-    if best == report.baseline_:
+    if best == findings.baseline:
         return f"{text}; it is the baseline."
     return (
         f"{text}, {line['gain']:+.3f} ({_interval(line['gain interval'], '+')}) over "
-        f"{report.baseline_}. It is better on {line['wins']} queries and worse on "
+        f"{findings.baseline}. It is better on {line['wins']} queries and worse on "
         f"{line['losses']} (p {say_p(line['p'])})."
     )
 
@@ -106,12 +123,12 @@ def _interval(interval, sign=""):
 _BASELINE = tag("small", "baseline")
 
 
-def _compare(report):
+def _compare(findings):
     heads = ["similarity", "mAP", "P@1", "P@10", "gain", "p", "wins", "losses"]
     heads += ["fit s", "query µs"]
     rows = []
-    for line in report.table_:
-        is_baseline = line["similarity"] == report.baseline_
+    for line in findings.table:
+        is_baseline = line["similarity"] == findings.baseline
         cells = [
             tag(
                 "td",
@@ -135,13 +152,13 @@ def _compare(report):
             tag("td", _optional(line["fit seconds"], ".2f")),
             tag("td", _optional(line["query seconds"], ".0f", 1e6)),
         ]
-        is_best = line["similarity"] == report.best_
+        is_best = line["similarity"] == findings.best
         options = {"class_": "best" if is_best else None}
         rows.append(tag("tr", *cells, data_name=line["similarity"], **options))
     note = (
         "mAP: mean average precision over the queries; P@k: share of relevant items "
         "among the first k; in brackets, intervals of 95% confidence (Student). Gain: "
-        f"difference in mAP to {report.baseline_}, with wins and losses among the "
+        f"difference in mAP to {findings.baseline}, with wins and losses among the "
         "queries; p: Wilcoxon's signed-rank test over the queries, corrected for the "
         "number of rows (Holm). Intervals and tests take queries for independent of "
         "each other."
@@ -169,38 +186,38 @@ def _table(heads, rows, **options):
 # -- charts --
 
 
-def _draw(report):
-    first = report.measured_[report.baseline_].report
+def _draw(findings):
+    first = findings.measured[findings.baseline].report
     curves = {
         name: np.nanmean(measured.report.precision_recall, axis=0)
-        for name, measured in report.measured_.items()
+        for name, measured in findings.measured.items()
     }
     kinds, n_learners = {}, 0
-    for name in report.names:
-        if name in report.baselines:
-            kinds[name] = "base" if name == report.baseline_ else "base c4"
+    for name in findings.measured:
+        if name in findings.baselines:
+            kinds[name] = "base" if name == findings.baseline else "base c4"
         else:
             kinds[name] = f"c{min(n_learners, N_COLORED)}"
             n_learners += 1
     legend = []
     for number, (name, kind) in enumerate(kinds.items()):
-        score = report.measured_[name].mean_average_precision
+        score = findings.measured[name].mean_average_precision
         swatch = tag("span", class_=f"swatch {kind}")
         words = f"{name}, {score:.3f}"
         place = tag("span", number + 1, class_="place")
         legend.append(tag("li", place, swatch, words, data_name=name))
     chart = draw_curves(first.recall_levels, curves, kinds)
     parts = [tag("div", chart, tag("ol", *legend, class_="legend"), class_="side")]
-    rival = report.rival_
-    if rival is not None:
-        gains = report.gains_[rival]
-        line = report.table_[report.names.index(rival)]
+    challenger = findings.challenger
+    if challenger is not None:
+        gains = findings.gains[challenger]
+        line = findings.line(challenger)
         words = (
-            f"{rival} against {report.baseline_}: {line['wins']} queries gain, "
+            f"{challenger} against {findings.baseline}: {line['wins']} queries gain, "
             f"{line['losses']} lose, "
-            f"{report.n_queries_ - line['wins'] - line['losses']} stay as they are."
+            f"{findings.n_queries - line['wins'] - line['losses']} stay as they are."
         )
-        chart = draw_gains(gains, rival, report.baseline_)
+        chart = draw_gains(gains, challenger, findings.baseline)
         parts.append(tag("div", chart, tag("p", words), class_="side"))
     return join(*parts)
 
@@ -208,18 +225,20 @@ def _draw(report):
 # -- all queries --
 
 
-def _list_queries(report):
-    others = [name for name in report.names if name != report.baseline_]
-    heads = ["query", "label", "relevant", report.baseline_]
+def _list_queries(findings):
+    others = [name for name in findings.measured if name != findings.baseline]
+    heads = ["query", "label", "relevant", findings.baseline]
     heads += [f"gain of {name}" for name in others]
-    first = report.measured_[report.baseline_].report
-    gains = np.array([report.gains_[name] for name in others])
-    n_shown = min(report.n_queries_, max(1, MAX_CELLS // len(heads)))
+    first = findings.measured[findings.baseline].report
+    gains = np.array([findings.gains[name] for name in others])
+    n_shown = min(findings.n_queries, max(1, MAX_CELLS // len(heads)))
     valid = np.flatnonzero(~np.isnan(first.average_precision))
     if others:
         change = np.abs(gains[:, valid]).max(axis=0)
         shown = valid[np.argsort(-change, kind="stable")[:n_shown]]
-        key = gains[others.index(report.rival_ or others[0])]
+        key = gains[0]
+        if findings.challenger is not None:
+            key = findings.gains[findings.challenger]
     else:
         key = first.average_precision
         shown = valid[np.argsort(-key[valid], kind="stable")[:n_shown]]
@@ -227,7 +246,7 @@ def _list_queries(report):
     for i in shown[np.argsort(-key[shown], kind="stable")]:
         cells = [
             tag("td", int(first.query[i])),
-            tag("td", report.label(first.query[i]), class_="label"),
+            tag("td", findings.label(first.query[i]), class_="label"),
             tag("td", int(first.n_relevant[i])),
             tag("td", f"{first.average_precision[i]:.3f}"),
         ]
@@ -236,8 +255,8 @@ def _list_queries(report):
             cells.append(tag("td", f"{gain:+.3f}", class_=kind))
         rows.append(tag("tr", *cells))
     words = "Average precision of the baseline, and what the others gain or lose."
-    if n_shown < report.n_queries_:
-        words += f" The {n_shown} queries that change most of {report.n_queries_}."
+    if n_shown < findings.n_queries:
+        words += f" The {n_shown} queries that change most of {findings.n_queries}."
     return join(
         tag("p", words),
         _filter("#all-queries tbody tr"),
@@ -253,50 +272,50 @@ def _filter(selector):
 # -- chosen queries --
 
 
-def _show_queries(report, thumbnails):
+def _show_queries(findings, thumbnails):
     parts = [_filter(".query")]
-    for title, places in report.shown_.items():
+    for title, places in findings.shown.items():
         if len(places):
             parts.append(tag("h3", title))
-            parts += [_show_query(report, place, thumbnails) for place in places]
+            parts += [_show_query(findings, place, thumbnails) for place in places]
     return join(*parts)
 
 
-def _show_query(report, place, thumbnails):
-    first = report.measured_[report.baseline_].report
+def _show_query(findings, place, thumbnails):
+    first = findings.measured[findings.baseline].report
     row = int(first.query[place])
-    label = report.label(row)
+    label = findings.label(row)
     title = [f"Query {row}"]
     if label:
         title.append(f"label {label}")
     title.append(f"average precision {first.average_precision[place]:.3f}")
-    if report.rival_ is not None:
-        rival = report.measured_[report.rival_].report.average_precision[place]
+    if findings.challenger is not None:
+        rival = findings.measured[findings.challenger].report.average_precision[place]
         gain = rival - first.average_precision[place]
         title[-1] += f" → {rival:.3f} ({gain:+.3f})"
     parts = [tag("h4", " · ".join(title))]
-    if report.texts is not None:
-        parts.append(tag("blockquote", shorten(report.texts[row], MAX_TEXT)))
+    if findings.texts is not None:
+        parts.append(tag("blockquote", shorten(findings.texts[row], MAX_TEXT)))
     if thumbnails:
-        asked = tag("figure", _thumb(report, row), class_="hit asked")
+        asked = tag("figure", _thumb(findings, row), class_="hit asked")
         parts.append(
             tag("div", tag("span", "query", class_="who"), asked, class_="strip")
         )
-        for name, found in report.found_.items():
-            hits = [_show_hit(report, hit) for hit in found[place]]
+        for name, found in findings.found.items():
+            hits = [_show_hit(findings, hit) for hit in found[place]]
             who = tag("span", name, class_="who")
             parts.append(tag("div", who, *hits, class_="strip"))
     else:
         columns = []
-        for name, found in report.found_.items():
-            hits = [_list_hit(report, hit) for hit in found[place]]
+        for name, found in findings.found.items():
+            hits = [_list_hit(findings, hit) for hit in found[place]]
             who = tag("div", name, class_="who")
             columns.append(tag("div", who, tag("ol", *hits, class_="texts")))
         parts.append(tag("div", *columns, class_="columns"))
     return tag("article", *parts, class_="query")
 
 
-def _show_hit(report, hit):
+def _show_hit(findings, hit):
     item, similarity, relevance = hit
     kind, mark, spoken = LOOKS[int(relevance)]
     caption = tag(
@@ -305,18 +324,18 @@ def _show_hit(report, hit):
         tag("span", spoken, class_="hidden"),
         f" {similarity:#.3g}",
     )
-    thumb = _thumb(report, item)
+    thumb = _thumb(findings, item)
     return tag(
-        "figure", thumb, caption, class_=f"hit {kind}", title=_name(report, item)
+        "figure", thumb, caption, class_=f"hit {kind}", title=_name(findings, item)
     )
 
 
-def _list_hit(report, hit):
+def _list_hit(findings, hit):
     item, similarity, relevance = hit
     kind, mark, spoken = LOOKS[int(relevance)]
-    text = _name(report, item)
-    if report.texts is not None:
-        text = shorten(report.texts[item], MAX_TEXT)
+    text = _name(findings, item)
+    if findings.texts is not None:
+        text = shorten(findings.texts[item], MAX_TEXT)
     return tag(
         "li",
         tag("span", mark, class_="mark", aria_hidden="true"),
@@ -327,23 +346,23 @@ def _list_hit(report, hit):
     )
 
 
-def _thumb(report, row):
-    name = _name(report, row)
+def _thumb(findings, row):
+    name = _name(findings, row)
     return tag("span", class_=f"thumb i{row}", role="img", aria_label=name)
 
 
-def _name(report, row):
-    label = report.label(row)
-    text = "" if report.texts is None else f": {shorten(report.texts[row], 80)}"
+def _name(findings, row):
+    label = findings.label(row)
+    text = "" if findings.texts is None else f": {shorten(findings.texts[row], 80)}"
     return f"row {row}" + (f", label {label}" if label else "") + text
 
 
 # -- what was fitted --
 
 
-def _describe_fits(report):
+def _describe_fits(findings):
     parts = []
-    for name, measured in report.measured_.items():
+    for name, measured in findings.measured.items():
         words = []
         if measured.fit_seconds is not None:
             words.append(f"fitted in {measured.fit_seconds:.2f} s")
@@ -358,5 +377,5 @@ def _describe_fits(report):
         if words:
             parts.append(tag("p", "; ".join(words).capitalize() + "."))
         parts.append(tag("pre", repr(measured.estimator)))
-    parts.append(tag("p", report.made_with, class_="soft"))
+    parts.append(tag("p", findings.made_with, class_="soft"))
     return join(*parts)

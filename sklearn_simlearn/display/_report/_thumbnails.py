@@ -48,6 +48,11 @@ def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
     )
 
 
+def is_pixel_art(picture: np.ndarray) -> bool:
+    """Whether an image is so small that its pixels are to be seen."""
+    return max(picture.shape[:2]) <= MAX_PIXEL_ART
+
+
 def _encode(image, side, quality):
     file = io.BytesIO()
     if max(image.size) <= MAX_PIXEL_ART:
