@@ -115,8 +115,8 @@ def _load_data(options):
 
 
 def _load_images(options):
-    """Images of all samples, where there are any."""
-    if options.data is None:
+    """Images of all samples, where there are any and Pillow can make them small."""
+    if options.data is None and importlib.util.find_spec("PIL") is not None:
         return 16 - load_digit_words().images  # ink is dark
     return None
 
@@ -200,14 +200,15 @@ def _write_report(options, comparison, task, words, code):
     from sklearn_simlearn.display._report._findings import Findings
 
     results = [result for result in comparison.results if not result.row.in_sets]
+    if not results:
+        raise ValueError("no row with single queries could be measured for a report")
     images = _load_images(options)
     findings = Findings(
         {result.row.name: result.measured for result in results},
         task.X_test,
         task.y_test,
         images=None if images is None else images[task.test_rows],
-        baselines=[result.row.name for result in results if result.row.is_rival]
-        or None,
+        baselines=[r.row.name for r in results if r.row.is_rival] or None,
         title=f"Comparison on {_name_source(options)}",
         advice=words,
         code=code,

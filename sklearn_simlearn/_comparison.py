@@ -459,7 +459,8 @@ def _tabulate(result, reference):
     measured, gain, p = result.measured, "", ""
     report, query_seconds = measured.report, measured.query_seconds
     if reference is not None:
-        gain = f"{_relative_gain(result, reference):+.1%}"
+        best = reference.mean_average_precision
+        gain = f"{result.mean_average_precision / best - 1:+.1%}"
         if result is not reference and not result.row.in_sets:
             p = f"{paired_test(measured.gains_over(reference.measured)):.1g}"
     return (
@@ -473,7 +474,3 @@ def _tabulate(result, reference):
         "" if query_seconds is None else f"{1e6 * query_seconds:.0f}",
         f"{len(pickle.dumps(measured.estimator)) / 1000:.1f}",
     )
-
-
-def _relative_gain(result, reference):
-    return result.mean_average_precision / reference.mean_average_precision - 1

@@ -14,8 +14,7 @@ def progress(names: list[str]) -> Iterator[Callable[..., None]]:
     Gives ``show(name, step="")``, to be called when a row begins and at its steps. The
     bar's clock moves in between too.
     """
-    is_terminal = sys.stderr.isatty()
-    if not (is_terminal or _is_notebook()):
+    if not (sys.stderr.isatty() or _is_notebook()):
         yield lambda name, step="": None
         return
     try:

@@ -110,6 +110,7 @@ def test_much_on_few_queries_and_little_lost_on_most(base):
     assert learned.mean() > base.mean()
     assert name == "cosine"
     assert "better for 20 queries, worse for 80" in words
+    assert "which is due to few queries: p = 0.0" in words
 
 
 def test_queries_of_one_new_object_count_as_one(base, rng):
@@ -122,6 +123,7 @@ def test_queries_of_one_new_object_count_as_one(base, rng):
     assert "signed-rank test over 20 objects" in words
     assert "With 20 objects all this is in doubt" in words
     assert "--split samples measures for classes" in words
+    assert "by 0.040 in mAP, over objects, " in words
     everywhere = plant("learned", base + 0.05)
     assert advise([results[0], everywhere], n_objects=20)[0] == "learned"
 
@@ -204,3 +206,16 @@ def test_lines_run(is_sparse):
         transform = model.predict_proba if is_classifier else model.transform
         found, expected = transform(task.X_test), fitted.transform(task.X_test)
         np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
+
+
+def test_distractors_are_left_out_of_the_lines_of_a_classifier():
+    X, y = make_visual_words(8, 8, n_words=60, return_X_y=True, random_state=0)
+    y = np.where(y == 0, -1, y)
+    task = make_task(X, y, None, "samples", 0)
+    for name, is_rival in [("LDA", True), ("class posteriors", False)]:
+        rows = [row for row in ROWS if row.name == name]
+        [result] = compare(task, rows, lambda *args: None).results
+        lines = _advice.write_lines(result, task, [])
+        names = {"X": X, "y": y}
+        exec("\n".join(lines), names)
+        assert (len(names["y"]) == 56) == is_rival

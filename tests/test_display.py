@@ -259,6 +259,8 @@ def test_bad_neighbors(arguments, message, shapes):
 def test_ids_that_are_no_rows():
     with pytest.raises(ValueError, match="look up their rows first"):
         NeighborsDisplay.from_predictions([["a", "b"]])
+    with pytest.raises(ValueError, match="holds row 3, but texts has 2 entries only"):
+        NeighborsDisplay.from_predictions([[1, 3]], texts=["a", "b"])
     with pytest.raises(ValueError, match="y and y_queries together"):
         NeighborsDisplay.from_predictions([[1, 0]], y=[0, 1])
 

@@ -253,6 +253,13 @@ class NeighborsDisplay:
         n_queries = len(neighbors)
         check_length("query_images", query_images, n_queries, "neighbors")
         check_length("query_texts", query_texts, n_queries, "neighbors")
+        last = neighbors.max(initial=-1)
+        for what, values in (("y", y), ("images", images), ("texts", texts)):
+            if values is not None and last >= num_samples(values):
+                raise ValueError(
+                    f"neighbors holds row {last}, but {what} has {num_samples(values)} "
+                    "entries only."
+                )
         relevance = None
         if y is not None:
             check_length("y_queries", y_queries, n_queries, "neighbors")
