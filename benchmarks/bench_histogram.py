@@ -25,7 +25,7 @@ from sklearn_simlearn._histogram_pattern import search_weight_pattern
 from sklearn_simlearn._histogram_solver import Problem, Search, Solver
 from sklearn_simlearn._histogram_table import find_length_factors, truncate
 from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 from sklearn_simlearn.metrics import map_scorer, top4_scorer
 from sklearn_simlearn.model_selection import ObjectKFold, ObjectShuffleSplit
 from sklearn_simlearn.similarities import (
@@ -340,9 +340,9 @@ def speed():
     of_scipy = best_seconds(lambda: best_ten((Q @ X.T).toarray()))
     of_file = best_seconds(lambda: best_ten(model.similarity(Q, X)))
     one_pass = best_seconds(lambda: model.similarity(Q, X))
-    stored = store(model.transform_database(X))
+    products = products_with(model.transform_database(X))
     surrogates = model.transform(Q)
-    of_stored = best_seconds(lambda: stored.scores(surrogates))
+    of_stored = best_seconds(lambda: products(surrogates))
     print_table(
         ["5,000 x 5,000, 500,000 words", "seconds", "ratio"],
         [

@@ -24,7 +24,7 @@ from sklearn_simlearn._mahalanobis_problem import draw_queries
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.datasets import make_visual_words
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -229,7 +229,7 @@ def speed():
     queries = triplets.queries
     of_scipy = best_seconds(lambda: (problem.X[queries] @ M) @ problem.X.T)
     rows = [["SciPy: Q M X'", "", f"{of_scipy:.2f}", "1.00"]]
-    of_index = best_seconds(lambda: store(problem.X).scores(problem.X[queries] @ M))
+    of_index = best_seconds(lambda: products_with(problem.X)(problem.X[queries] @ M))
     rows.append(["inverted file: Q M X'", "", f"{of_index:.2f}"])
     rows[-1].append(f"{of_index / of_scipy:.2f}")
     for n_random in (0, 1_000_000, 20_000_000):
@@ -299,8 +299,8 @@ def retrieval():
         vars(learner).update(_describe(problem, problem.pairs.start + 0.1, 1.0))
         learner.n_features_in_ = X.shape[1]
         Q, D = learner.transform(X[queries]), learner.transform_database(X)
-        items = store(D)
-        seconds = best_seconds(lambda items=items, Q=Q: items.scores(Q), repeat=5)
+        products = products_with(D)
+        seconds = best_seconds(lambda products=products, Q=Q: products(Q), repeat=5)
         n_postings = np.bincount(D.indices, minlength=D.shape[1])[Q.indices].sum()
         rows.append((k, Q.nnz, n_postings, seconds))
     print_table(

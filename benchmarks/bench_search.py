@@ -2,11 +2,14 @@
 
     python benchmarks/bench_search.py [PART ...] [--items N] [--queries N]
 
-where PART is sparse, growth, dense or changes; all of them if there is none. The
-default of 1,000,000 items needs 16 GB of memory and some 20 minutes; --items 100000
-gives a quick look. Everything runs on one thread but for the line that says two. All
-times are the best of several runs, and CPU time where one thread is timed, so that what
-else runs on the machine matters less. Ratios are those of one run.
+where PART is sparse, growth, dense, changes or single; all of them if there is none.
+The default of 1,000,000 items, and growth to 3,000,000, need 6 GB of memory; all parts
+take some 30 minutes. --items 100000 --most 100000 gives a quick look.
+Everything runs on one thread but for the column that says two. All times are the best
+of several runs, and CPU time where one thread is timed, so that what else runs on the
+machine matters less. Ratios are those of one run. `growth` writes its figures to the
+file that --output names, which `doc/plots/search_growth.py` draws. `sparse` needs
+sparse_dot_topn, and `dense` FAISS.
 """
 
 import argparse
@@ -14,19 +17,24 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy loads its BLAS
 
+import csv
+import tempfile
 import time
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 from _common import print_table
 from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
 
+from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._dense import DenseItems
 from sklearn_simlearn.index._inverted import InvertedFile
+from sklearn_simlearn.similarities import CosineSimilarity
 
 N_WORDS = 100_000
 N_TOPICS = 500
+KINDS = "topics", "independent words"
 
 
 def make_texts(n_items, *, structured, seed=0):
@@ -35,7 +43,10 @@ def make_texts(n_items, *, structured, seed=0):
     frequency = 1 / np.arange(1, N_WORDS + 1)
     up_to = np.cumsum(frequency / frequency.sum())
     topic_words = shared.integers(0, N_WORDS, (N_TOPICS, 400))
-    parts = []
+    # In place: two copies of the items are more than many machines hold.
+    values = np.empty(200 * n_items, dtype=np.float32)
+    columns, lengths = np.empty(200 * n_items, dtype=np.int32), []
+    end, n_with = 0, np.zeros(N_WORDS, dtype=np.int64)
     for first in range(0, n_items, 20_000):
         n = min(20_000, n_items - first)
         words = np.searchsorted(up_to, rng.random((n, 200))).clip(max=N_WORDS - 1)
@@ -47,16 +58,35 @@ def make_texts(n_items, *, structured, seed=0):
         ones = np.ones(words.size, dtype=np.float32)
         part = sparse.coo_array(
             (ones, (rows, words.ravel().astype(np.int32))), shape=(n, N_WORDS)
-        )
-        parts.append(part.tocsr())
-    X = sparse.vstack(parts, format="csr")
-    X.sort_indices()
-    n_with = np.bincount(X.indices, minlength=N_WORDS)
+        ).tocsr()
+        part.sort_indices()
+        values[end : end + part.nnz] = part.data
+        columns[end : end + part.nnz] = part.indices
+        lengths.append(np.diff(part.indptr))
+        n_with += np.bincount(part.indices, minlength=N_WORDS)
+        end += part.nnz
+    values.resize(end, refcheck=False)
+    columns.resize(end, refcheck=False)
+    start = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    if end <= np.iinfo(np.int32).max:
+        start = start.astype(np.int32)
+    X = sparse.csr_array((values, columns, start), shape=(n_items, N_WORDS))
     idf = np.log((1 + n_items) / (1 + n_with)).astype(np.float32) + 1
-    X.data = (1 + np.log(X.data)) * idf[X.indices]
-    length = np.sqrt(np.add.reduceat(X.data**2, X.indptr[:-1]))
-    X.data /= np.repeat(length, np.diff(X.indptr))
+    for first in range(0, n_items, 20_000):
+        rows = slice(start[first], start[min(first + 20_000, n_items)])
+        part, offsets = X.data[rows], start[first : first + 20_001] - start[first]
+        part[:] = (1 + np.log(part)) * idf[X.indices[rows]]
+        lengths = np.diff(offsets)
+        squares = np.add.reduceat(part**2, offsets[:-1][: len(lengths)])
+        part /= np.repeat(np.sqrt(squares), lengths)
     return X
+
+
+def cut(X, first, last):
+    """Rows of X on the memory of X."""
+    begin, end = X.indptr[first], X.indptr[last]
+    arrays = X.data[begin:end], X.indices[begin:end], X.indptr[first : last + 1] - begin
+    return sparse.csr_array(arrays, shape=(last - first, X.shape[1]))
 
 
 def flip_signs(Q):
@@ -103,41 +133,33 @@ def split(Q):
     return [Q[[i]] for i in range(Q.shape[0])]
 
 
-def time_others(D, Q, *, with_all):
+def time_others(D, Q):
     """CPU time of SciPy's transpose, and of each way to search per query and k."""
     start = time.process_time()
     transposed = D.T.tocsr()
     of_transpose = time.process_time() - start
-    ways = {"SciPy": (ask_scipy, transposed)}
-    if with_all:
-        from sklearn.neighbors import NearestNeighbors
-
-        brute = NearestNeighbors(metric="cosine", algorithm="brute").fit(D)
-        ways["NearestNeighbors"] = ask_neighbors, brute
-        if find_spec("sparse_dot_topn") is not None:
-            ways["sparse_dot_topn"] = ask_topn, sparse.csr_matrix(transposed)
-        else:
-            print("sparse_dot_topn is not installed: left out.")
+    brute = NearestNeighbors(metric="cosine", algorithm="brute").fit(D)
+    ways = {
+        "SciPy": (ask_scipy, transposed),
+        "NearestNeighbors": (ask_neighbors, brute),
+        "sparse_dot_topn": (ask_topn, sparse.csr_matrix(transposed)),
+    }
     return of_transpose, {
-        (name, k): seconds(partial(search, split(Q[:5]), stored, k), repeat=2) / 5
+        (name, k): seconds(partial(search, split(Q[:3]), stored, k), repeat=2) / 3
         for name, (search, stored) in ways.items()
         for k in (10, 100)
     }
 
 
-def compare(n_items, n_queries, structured, *, with_all):
-    """Rows of the table for one kind of texts."""
-    X = make_texts(n_items + n_queries, structured=structured)
-    D, Q = X[:n_items], X[n_items:]
-    del X
-    of_transpose, spent = time_others(D, Q, with_all=with_all)
+def compare(D, Q):
+    """CPU time per query of each way to search, by its name and k."""
+    of_transpose, spent = time_others(D, Q)
     start = time.process_time()
     items = InvertedFile(D)
     of_build = time.process_time() - start
-    kind = "topics" if structured else "independent words"
     size = D.data.nbytes + D.indices.nbytes + D.indptr.nbytes
     print(
-        f"{n_items:,} items, {kind}: build {of_build:.1f} s, "
+        f"{D.shape[0]:,} items: build {of_build:.1f} s, "
         f"{of_build / of_transpose:.2f} of SciPy's transpose; memory "
         f"{items.nbytes / size:.2f} of the CSR"
     )
@@ -147,35 +169,56 @@ def compare(n_items, n_queries, structured, *, with_all):
             ("inverted, signed queries", split(flip_signs(Q))),
         ):
             total = seconds(partial(ask, queries, items, k))
-            spent[name, k] = total / n_queries
+            spent[name, k] = total / Q.shape[0]
         total = seconds(partial(items.search, Q, k))
-        spent["inverted, all queries at once", k] = total / n_queries
-    return [
-        [f"{kind}: {name}", k, f"{1e3 * t:.2f}", f"{spent['SciPy', k] / t:.1f}"]
-        for (name, k), t in sorted(spent.items(), key=lambda pair: pair[0][1])
-    ]
+        spent["inverted, all queries at once", k] = total / Q.shape[0]
+    return spent
+
+
+def make_sets(n_items, n_queries, structured):
+    """Items, and queries of the same kind."""
+    X = make_texts(n_items + n_queries, structured=structured)
+    return cut(X, 0, n_items), cut(X, n_items, n_items + n_queries)
 
 
 def sparse_part(options):
     """One query at a time among many texts."""
-    for structured in (True, False):
-        rows = compare(options.items, options.queries, structured, with_all=True)
-        print_table(["", "k", "ms per query", "times faster than SciPy"], rows)
+    for kind in KINDS:
+        D, Q = make_sets(options.items, options.queries, kind == "topics")
+        print(f"{kind}, ", end="")
+        spent = compare(D, Q)
+        rows = [
+            [name, k, f"{1e3 * t:.2f}", f"{spent['SciPy', k] / t:.1f}"]
+            for (name, k), t in sorted(spent.items(), key=lambda pair: pair[0][1])
+        ]
+        print_table([kind, "k", "ms per query", "times faster than SciPy"], rows)
         print()
 
 
 def growth(options):
     """How the time grows with the number of items."""
-    n_items = [n for n in (10_000, 100_000, 1_000_000, 3_000_000) if n <= options.most]
+    sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
+    sizes = [n for n in sizes if n <= options.most]
     rows = []
-    for structured in (True, False):
-        for n in n_items:
-            rows += [
-                [f"{n:,} {row[0]}", *row[1:]]
-                for row in compare(n, options.queries, structured, with_all=False)
-            ]
-    print_table(["", "k", "ms per query", "times faster than SciPy"], rows)
+    for kind in KINDS:
+        D, Q = make_sets(sizes[-1], options.queries, kind == "topics")
+        for n in sizes:
+            part = cut(D, 0, n)
+            ways = {"inverted": (ask, InvertedFile(part))}
+            if n <= 1_000_000:  # more would not fit into 6 GB
+                ways["SciPy"] = ask_scipy, part.T.tocsr()
+            for name, (search, stored) in ways.items():
+                for k in (10, 100):
+                    spent = seconds(partial(search, split(Q), stored, k)) / Q.shape[0]
+                    rows.append([kind, n, name, k, f"{1e3 * spent:.3f}"])
+            del ways, stored
+        del D
+    header = ["kind", "items", "search", "k", "ms"]
+    print_table(header, rows)
     print()
+    if options.output:
+        with open(options.output, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 def dense(options):
@@ -188,16 +231,24 @@ def dense(options):
     items, flat = DenseItems(D), faiss.IndexFlatIP(128)
     flat.add(D)
     faiss.omp_set_num_threads(1)
+    # From how many queries on FAISS uses BLAS: as it comes, and whenever it is faster.
+    thresholds = faiss.cvar.distance_compute_blas_threshold, 1
+
+    def ask_faiss(q, k, threshold):
+        faiss.cvar.distance_compute_blas_threshold = threshold
+        flat.search(q, k)
+
     rows = []
     for n_queries in (1, 16, 256):
         for k in (10, 100):
             q = Q[:n_queries]
-            ours = seconds(lambda q=q, k=k: items.search(q, k))
-            theirs = seconds(lambda q=q, k=k: flat.search(q, k))
+            ours = seconds(partial(items.search, q, k))
+            theirs = [seconds(partial(ask_faiss, q, k, least)) for least in thresholds]
             wall = [
                 seconds(
-                    lambda q=q, k=k, n=n: items.search(q, k, n_threads=n),
+                    partial(items.search, q, k, n_threads=n),
                     clock=time.perf_counter,
+                    repeat=7,
                 )
                 for n in (1, 2)
             ]
@@ -206,20 +257,21 @@ def dense(options):
                     f"{n_queries} queries",
                     k,
                     f"{1e3 * ours:.1f}",
-                    f"{1e3 * theirs:.1f}",
-                    f"{ours / theirs:.2f}",
+                    *(f"{1e3 * t:.1f}" for t in theirs),
+                    f"{ours / min(theirs):.2f}",
                     f"{wall[0] / wall[1]:.2f}",
                 ]
             )
-    header = ["", "k", "dense, ms", "FAISS, ms", "ratio", "two threads, times faster"]
+    header = ["", "k", "dense, ms", "FAISS, ms", "with BLAS", "ratio to the better"]
+    header += ["two threads, times faster"]
     print_table(header, rows)
     print()
 
 
 def changes(options):
-    """Adding 1,000 items beside building anew."""
+    """Adding 1,000 items beside building anew, and opening by memory map."""
     X = make_texts(options.items + 1_000, structured=True)
-    D, more = X[: options.items], X[options.items :]
+    D, more = cut(X, 0, options.items), cut(X, options.items, options.items + 1_000)
     start = time.process_time()
     items = InvertedFile(D)
     of_build = time.process_time() - start
@@ -230,14 +282,60 @@ def changes(options):
         f"add 1,000 to {options.items:,}: {1e3 * of_add:.1f} ms, "
         f"{of_add / of_build:.2%} of building anew"
     )
-    arrays = items.to_arrays()
-    start = time.process_time()
-    InvertedFile.from_arrays(arrays)
-    print(f"open its arrays: {1e3 * (time.process_time() - start):.1f} ms")
+    del items
+    estimator = CosineSimilarity(use_idf=False).fit(more)
+    index = SimilarityIndex(estimator).fit(D)
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(folder)
+        load = partial(SimilarityIndex.load, folder, estimator=estimator)
+        by_clock = seconds(load, repeat=5, clock=time.perf_counter)
+        print(f"open {options.items:,}: {1e3 * by_clock:.1f} ms by the clock")
     print()
 
 
-PARTS = {"sparse": sparse_part, "growth": growth, "dense": dense, "changes": changes}
+def single(options):
+    """One query through the index beside one product with the stored items."""
+    rng = np.random.default_rng(0)
+    sets = {
+        "texts of 160 words": make_sets(20_000, 20, True),
+        "vectors of 128 numbers": rng.standard_normal((20_020, 128), dtype=np.float32),
+        "vectors of 1,000 numbers": rng.standard_normal(
+            (20_020, 1_000), dtype=np.float32
+        ),
+    }
+    rows = []
+    for name, data in sets.items():
+        D, Q = data if isinstance(data, tuple) else (data[:20_000], data[20_000:])
+        model = CosineSimilarity(use_idf=False).fit(D)
+        index, stored = SimilarityIndex(model).fit(D), model.transform_database(D)
+        stored = stored.T.tocsr() if sparse.issparse(stored) else stored.T
+        queries = split(Q)
+        encoded = [model.transform(query) for query in queries]
+        spent = [
+            seconds(lambda: [query @ stored for query in encoded], repeat=5),  # noqa: B023
+            seconds(lambda: [model.transform(query) for query in queries], repeat=5),  # noqa: B023
+            seconds(lambda: [index.search(query) for query in queries], repeat=5),  # noqa: B023
+        ]
+        times = [f"{1e3 * t / len(queries):.2f}" for t in spent]
+        rows.append([name, *times, f"{spent[2] / spent[0]:.2f}"])
+    header = [
+        "20,000 items",
+        "product, ms",
+        "encoding the query",
+        "index.search",
+        "ratio",
+    ]
+    print_table(header, rows)
+    print()
+
+
+PARTS = {
+    "sparse": sparse_part,
+    "growth": growth,
+    "dense": dense,
+    "changes": changes,
+    "single": single,
+}
 
 
 if __name__ == "__main__":
@@ -246,6 +344,7 @@ if __name__ == "__main__":
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--most", type=int, default=3_000_000, help="items of growth")
     parser.add_argument("--queries", type=int, default=40)
+    parser.add_argument("--output", help="CSV file for the figures of growth")
     options = parser.parse_args()
     for part in options.parts or PARTS:
         PARTS[part](options)

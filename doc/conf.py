@@ -13,6 +13,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "matplotlib.sphinxext.plot_directive",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -20,6 +21,10 @@ exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_toc_level": 2}
+
+plot_formats = ["svg"]
+plot_html_show_formats = False
+plot_html_show_source_link = False
 
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}

@@ -22,7 +22,7 @@ from sklearn_simlearn._mahalanobis_fast import (
 from sklearn_simlearn._relevance import Relevance
 from sklearn_simlearn._rows import inverse, row_dots, scale_rows, unit_rows
 from sklearn_simlearn._typing import Matrix
-from sklearn_simlearn.index._exact import store
+from sklearn_simlearn.index._exact import products_with
 
 # Shares of the queries whose gradients are summed up apart, whatever `n_jobs`.
 N_PARTS = 16
@@ -203,11 +203,11 @@ class Problem:
         n_random = rng.multinomial(n_random, np.full(len(queries), 1 / len(queries)))
         inverse_norms = np.sqrt(self._inverse_selves(m))
         M = self.pairs.matrix(m).astype(self.X.dtype)
-        items = store(self.X, n_threads=self.n_threads)
+        products = products_with(self.X, self.n_threads)
         ranked, relevance, listed = [], [], []
         mean_relevant = np.empty(len(queries))
         for batch, rows, grades in self.relevance.batches(queries, graded=True):
-            S = items.scores(self.X[rows] @ M, n_threads=self.n_threads)
+            S = products(self.X[rows] @ M)
             S = (S * inverse_norms * inverse_norms[rows, None]) ** 2
             positive = np.maximum(grades, 0)
             mean_relevant[batch] = row_dots(positive, S) / positive.sum(axis=1)

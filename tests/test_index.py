@@ -679,3 +679,17 @@ def test_index_leaves_the_data_of_the_caller_alone(counts):
     X = counts[0].toarray()
     X.flags.writeable = False
     assert_array_equal(index.search(X)[1], before[0])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "frame"])
+def test_later_changes_of_the_items_do_not_reach_the_index(kind, counts):
+    # OASIS stores items as they are given.
+    X, y = counts[0].toarray(), counts[1]
+    Q, oasis = X[:3].copy(), OASIS(holdout=None, n_triplets=100, random_state=0)
+    given = {"dense": X, "sparse": counts[0].copy(), "frame": pd.DataFrame(X)}[kind]
+    index = SimilarityIndex(oasis.fit(X, y)).fit(given)
+    before = index.search(Q)
+    if kind == "frame":
+        given.iloc[:, :] = 1
+    (given.data if kind == "sparse" else X)[:] = 1
+    assert_array_equal(index.search(Q), before)

@@ -42,7 +42,9 @@ N_COPIES = int(os.environ.get("SIMLEARN_FUZZ_COPIES", 60))
 @pytest.fixture
 def X():
     rng = np.random.default_rng(0)
-    return sparse.csr_array(rng.poisson(0.4, size=(60, 30)).astype(np.float64))
+    # Frequent words and rare ones, which the inverted file stores in two ways.
+    rate = np.repeat([0.6, 0.08], 15)
+    return sparse.csr_array(rng.poisson(rate, size=(60, 30)).astype(np.float64))
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
 """Exact search of dense items."""
 
 from contextlib import nullcontext
-from functools import cache
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
+from sklearn_simlearn._sklearn import one_blas_thread
 from sklearn_simlearn.index._blocks import N_QUERIES, BlockedItems
 from sklearn_simlearn.index._dense_fast import (
     FEW,
     find_best,
     finish_search,
     make_scratch,
-    score_queries,
 )
 
 # Fewer are done before another thread has started.
@@ -25,10 +23,10 @@ class DenseItems(BlockedItems):
     Parameters
     ----------
     D : C-contiguous ndarray of shape (n_items, n_features)
-        Items, float32 or float64. They are copied.
+        Items, float32 or float64. They are not copied: nobody may change them any more.
 
     n_threads : int, default=1
-        Number of threads that copy them.
+        Number of threads that measure them.
 
     block_length : int, default=65536
         Largest number of items per block.
@@ -36,24 +34,14 @@ class DenseItems(BlockedItems):
 
     _layout = {"items": None, "longest": np.float64}
 
-    def scores(self, Q, *, n_threads=1):
-        """Q @ D.T of queries and all items, those of removed items included."""
-        Q = self._convert(Q)
-        out = np.zeros((Q.shape[0], self.n_items), dtype=self.dtype)
-        with _single_threaded_blas(Q):
-            for rows, (items, _) in self._read():
-                for first in range(0, Q.shape[0], N_QUERIES):
-                    chunk = slice(first, first + N_QUERIES)
-                    score_queries(Q[chunk], items, n_threads, out[chunk, rows])
-        return out
-
     def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
         n_products = self.n_items * self.n_features * min(len(Q), N_QUERIES)
         n_threads = min(n_threads, 1 + n_products // PRODUCTS_PER_THREAD)
         # Sums of the same terms in another order differ by less.
         relative = 4 * (self.n_features + 2) * np.finfo(self.dtype).eps
         length = np.sqrt(np.einsum("ij,ij->i", Q, Q, dtype=np.float64))
-        with _single_threaded_blas(Q):
+        # The kernel has threads of its own, and for few queries it does without BLAS.
+        with nullcontext() if len(Q) < FEW else one_blas_thread():
             for first in range(0, Q.shape[0], N_QUERIES):
                 chunk = slice(first, first + N_QUERIES)
                 scratch = make_scratch(
@@ -81,7 +69,7 @@ class DenseItems(BlockedItems):
             yield D[first : first + self._block_length]
 
     def _make_block(self, D):
-        items = np.array(D, dtype=self.dtype, order="C")
+        items = np.ascontiguousarray(D, dtype=self.dtype)
         squares = np.einsum("ij,ij->i", items, items, dtype=np.float64)
         return items, np.sqrt(squares.max(initial=0, keepdims=True))
 
@@ -97,15 +85,3 @@ class DenseItems(BlockedItems):
 
     def _check_contents(self, block, length):
         """Kernels rely on shapes alone."""
-
-
-def _single_threaded_blas(Q):
-    """BLAS on one thread: the kernels have threads of their own."""
-    if Q.shape[0] < FEW:
-        return nullcontext()
-    return _find_blas().limit(limits=1, user_api="blas")
-
-
-@cache
-def _find_blas():
-    return ThreadpoolController()

@@ -29,6 +29,11 @@ cdef extern from *:
     """
     #include "_simd.h"
 
+    /* A loop of known length, which the compiler keeps in registers. */
+    #define SIMLEARN_FOLD(width)                                                    \\
+        for (int lane = 0; lane < width; lane++)                                    \\
+            part[lane] += part[lane + width];
+
     /* out[i] = X[i] @ y, summed in sixteen interleaved parts. */
     #define SIMLEARN_DOTS(name, real)                                               \\
         SIMLEARN_CLONES                                                             \\
@@ -44,9 +49,7 @@ cdef extern from *:
                         part[lane] += x[j + lane] * y[j + lane];                    \\
                 for (int lane = 0; j + lane < n_cols; lane++)                       \\
                     part[lane] += x[j + lane] * y[j + lane];                        \\
-                for (int width = 8; width > 0; width /= 2)                          \\
-                    for (int lane = 0; lane < width; lane++)                        \\
-                        part[lane] += part[lane + width];                           \\
+                SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1) \\
                 out[i] = part[0];                                                   \\
             }                                                                       \\
         }
@@ -59,27 +62,6 @@ cdef extern from *:
     void dots_double(
         const double* X, Py_ssize_t n_rows, Py_ssize_t n_cols, const double* y,
         double* out) noexcept nogil
-
-
-def score_queries(
-    const floating[:, ::1] queries,      # in
-    const floating[:, ::1] items,        # in
-    int n_threads,
-    floating[:, :] out,                  # out: rows contiguous
-):
-    """Inner products of queries and items."""
-    cdef Py_ssize_t n_items = items.shape[0], tile, first
-    cdef Py_ssize_t stride = out.strides[0] // sizeof(floating)
-    if n_items == 0 or items.shape[1] == 0 or queries.shape[0] == 0:
-        return
-    for tile in prange(
-        (n_items + TILE - 1) // TILE, nogil=True, num_threads=n_threads,
-        schedule="dynamic", chunksize=1,
-    ):
-        first = tile * TILE
-        multiply(
-            queries, &items[first, 0], min(TILE, n_items - first), &out[0, first],
-            stride)
 
 
 cdef void multiply(

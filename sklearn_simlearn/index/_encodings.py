@@ -8,12 +8,27 @@ from sklearn_simlearn._rows import canonical_csr
 
 
 def encode_items(model, X):
+    """Encoded items, on memory that no change of X reaches."""
     if not model.has_encodings:
         raise TypeError(
             f"{model.learner!r} is no inner product, so there is nothing that an index "
             "could store. Rank by its `similarity`."
         )
-    return as_rows(model.encode_items(model.prepare(X)))
+    encoded = as_rows(model.encode_items(model.prepare(X)))
+    given = _list_arrays(X)
+    is_own = all(
+        part.flags.owndata
+        and not any(np.may_share_memory(part, other) for other in given)
+        for part in _list_arrays(encoded)
+    )
+    return encoded if is_own else encoded.copy()
+
+
+def _list_arrays(X):
+    """The arrays that rows consist of, if they are of NumPy or SciPy."""
+    if sparse.issparse(X):
+        return [part for part in vars(X).values() if isinstance(part, np.ndarray)]
+    return [X] if isinstance(X, np.ndarray) else []
 
 
 def as_rows(encoded):

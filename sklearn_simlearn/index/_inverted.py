@@ -6,15 +6,15 @@ from scipy import sparse
 from sklearn_simlearn.index._blocks import (
     N_QUERIES,
     BlockedItems,
+    check,
     check_offsets,
     check_range,
 )
+from sklearn_simlearn.index._invert_fast import invert
 from sklearn_simlearn.index._inverted_fast import (
     find_best,
     finish_search,
-    invert,
     make_scratch,
-    score_queries,
 )
 
 # Of the k-th score, what skipped words may add up to at first; it adapts per query.
@@ -24,15 +24,16 @@ SHARE = 0.25
 class InvertedFile(BlockedItems):
     """Sparse items, searched exactly.
 
-    Per block of items the file keeps the items as rows, and per word the *postings*:
-    which items have it, and its value there. A search walks the postings of the words
-    that matter most, as long as the others could still lift an item among the best.
-    The few items that remain are scored by their rows.
+    Per block of items the file keeps the items themselves, and per word the *postings*:
+    which items have it, and its value there, rounded up to 8 bits. A search walks the
+    postings of the words that matter most, as long as the others could still lift an
+    item among the best. The few items that remain are scored by their own values.
 
     Parameters
     ----------
     D : canonical csr_array of shape (n_items, n_features)
-        Items, of any sign; float32 or float64. They are copied.
+        Items, of any sign; float32 or float64. They are not copied: nobody may change
+        them any more.
 
     n_threads : int, default=1
         Number of threads that build the file.
@@ -47,26 +48,12 @@ class InvertedFile(BlockedItems):
         "values": None,
         "start": np.int32,
         "places": np.uint16,
-        "weights": None,
-        "most": None,
-        "least": None,
+        "codes": np.uint8,
+        "row_words": np.int32,
+        "rows": np.uint8,
+        "steps": None,
+        "zero": np.uint8,
     }
-
-    def scores(self, Q, *, n_threads=1):
-        """Q @ D.T of queries and all items, those of removed items included."""
-        indptr, words, values = self._convert(Q)
-        out = np.zeros((Q.shape[0], self.n_items), dtype=self.dtype)
-        for rows, block in self._read():
-            for first in range(0, Q.shape[0], N_QUERIES):
-                score_queries(
-                    indptr[first : first + N_QUERIES + 1],
-                    words,
-                    values,
-                    *block[3:6],
-                    n_threads,
-                    out[first : first + N_QUERIES, rows],
-                )
-        return out
 
     def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
         indptr, words, values = Q
@@ -125,8 +112,8 @@ class InvertedFile(BlockedItems):
 
     def _make_block(self, D):
         indptr = D.indptr.astype(np.int32)
-        words = np.array(D.indices, dtype=np.int32)
-        values = np.array(D.data, dtype=self.dtype)
+        words = np.asarray(D.indices, dtype=np.int32)
+        values = np.asarray(D.data, dtype=self.dtype)
         return indptr, words, values, *invert(indptr, words, values, self.n_features)
 
     def _take(self, block, kept):
@@ -142,14 +129,17 @@ class InvertedFile(BlockedItems):
 
     def _find_shapes(self, block, length):
         n_values, n_words = block[1].size, self.n_features
-        n_least = n_words if block[7].size else 0
-        sizes = [length + 1, n_values, n_values]
-        sizes += [n_words + 1, n_values, n_values, n_words, n_least]
-        return [(size,) for size in sizes]
+        n_postings, n_rows = block[4].size, block[6].size
+        vectors = [length + 1, n_values, n_values, n_words + 1, n_postings, n_postings]
+        shapes = [(size,) for size in vectors]
+        return [*shapes, (n_rows,), (n_rows, length), (n_words,), (1,)]
 
     def _check_contents(self, block, length):
-        indptr, words, _, start, places, *_ = block
+        indptr, words, _, start, places, _, _, _, steps, _ = block
         check_offsets(indptr, len(words), "indptr")
         check_offsets(start, len(places), "start")
         check_range(words, self.n_features, "words")
         check_range(places, length, "places")
+        check(
+            bool((np.isfinite(steps) & (steps > 0)).all()), "'steps' must be positive"
+        )
