@@ -176,8 +176,11 @@ class LocalFeatures:
         parts = list(parts)
         if not parts:
             raise ValueError("There is nothing to concatenate: pass at least one part.")
-        names = [name for name in parts[0]._point_arrays()]
-        names = [n for n in names if all(n in part._point_arrays() for part in parts)]
+        names = [
+            name
+            for name in parts[0]._point_arrays()
+            if all(getattr(part, name) is not None for part in parts)
+        ]
         have_sizes = all(part.image_sizes is not None for part in parts)
         counts = np.concatenate([part.points_per_image for part in parts])
         return cls._make(
