@@ -8,6 +8,8 @@ way a picture with transparency is rotated.
 import re
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +21,7 @@ MAX_FILE = 2**30
 
 _PNG, _GIF = b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
-_WIDTH, _HEIGHT, _ORIENTATION = 256, 257, 274
+_WIDTH, _HEIGHT, _ORIENTATION, _EXTRA_SAMPLES = 256, 257, 274, 338
 
 # In the compressed data of a JPEG, 0xFF comes with 0 or with a restart marker.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
@@ -38,6 +40,7 @@ class Header:
     width: int
     height: int
     orientation: int = 1  # that the pixels of OpenCV's IMREAD_UNCHANGED still have
+    has_applied_alpha: bool = False  # colours are multiplied by it already
 
 
 def decode(data: bytes, *, mode: str, max_size: int | None, max_pixels: int):
@@ -78,11 +81,18 @@ def decode(data: bytes, *, mode: str, max_size: int | None, max_pixels: int):
         if pixels.ndim == 3:
             swap = [2, 1, 0] if pixels.shape[2] == 3 else [2, 1, 0, 3]
             pixels = pixels[:, :, swap]
-        pixels = as_pixels(_turn(pixels, header.orientation), mode)
+        # libtiff multiplies colours of 8 bits by alpha.
+        is_applied = header.has_applied_alpha or (
+            header.kind == "TIFF" and pixels.dtype == np.uint8
+        )
+        pixels = _turn(pixels, header.orientation)
+        pixels = as_pixels(pixels, mode, has_applied_alpha=is_applied)
     return shrink(pixels, max_size)
 
 
-def as_pixels(array: np.ndarray, mode: str) -> np.ndarray:
+def as_pixels(
+    array: np.ndarray, mode: str, *, has_applied_alpha: bool = False
+) -> np.ndarray:
     """Any array of pixels as 8 bits of red, green and blue, or of grey.
 
     16 bits are scaled down; floating-point numbers are from 0 to 1, or from 0 to 255 if
@@ -98,9 +108,12 @@ def as_pixels(array: np.ndarray, mode: str) -> np.ndarray:
         )
     array = np.ascontiguousarray(_as_bytes(array))
     if array.shape[2] in (2, 4):
-        alpha = array[:, :, -1:].astype(np.uint16)
-        color = array[:, :, :-1] * alpha + 255 * (255 - alpha)
-        array = ((color + 127) // 255).astype(np.uint8)
+        color, alpha = np.split(array.astype(np.uint16), [-1], axis=2)
+        if has_applied_alpha:
+            color = np.minimum(color, alpha) + (255 - alpha)
+        else:
+            color = (color * alpha + 255 * (255 - alpha) + 127) // 255
+        array = color.astype(np.uint8)
     if mode == "gray":
         return (
             array[:, :, 0]
@@ -118,6 +131,19 @@ def shrink(pixels: np.ndarray, max_size: int | None) -> np.ndarray:
     cv2 = import_optional("cv2", "vision", "Scaling images")
     height, width = (max(1, round(n * max_size / longer)) for n in pixels.shape[:2])
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+
+
+@contextmanager
+def quiet_decoder() -> Iterator[None]:
+    """OpenCV without messages of its own, for a while."""
+    cv2 = import_optional("cv2", "vision", "Reading images")
+    logging = cv2.utils.logging
+    before = logging.getLogLevel()
+    logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        logging.setLogLevel(before)
 
 
 def _as_bytes(array):
@@ -196,7 +222,12 @@ def read_header(data: bytes) -> Header:
             return _read_webp(data)
         if data[:4] in _TIFF:
             tags = _read_tags(data)
-            return Header("TIFF", tags[_WIDTH], tags[_HEIGHT])
+            return Header(
+                "TIFF",
+                tags[_WIDTH],
+                tags[_HEIGHT],
+                has_applied_alpha=tags.get(_EXTRA_SAMPLES) == 1,
+            )
     except (struct.error, IndexError, KeyError):
         raise ValueError("is cut short or damaged in its header") from None
     raise ValueError("is no JPEG, PNG, TIFF, WebP, BMP or GIF file")

@@ -17,6 +17,7 @@ from sklearn_simlearn.feature_extraction._decode import (
     MAX_FILE,
     as_pixels,
     decode,
+    quiet_decoder,
     shrink,
 )
 
@@ -184,8 +185,9 @@ class ImageSequence(Sequence):
             except (OSError, ValueError) as error:
                 return _explain(error)
 
-        faults = self._in_parallel(find_fault, n_jobs, verbose, "check images")
-        failures = {row: fault for row, fault in enumerate(faults) if fault}
+        with quiet_decoder():
+            faults = self._in_parallel(find_fault, n_jobs, verbose, "check images")
+            failures = {row: fault for row, fault in enumerate(faults) if fault}
         return type(self)(
             self._sources,
             max_size=self._max_size,
@@ -251,8 +253,8 @@ class ImageReader(TransformerMixin, BaseEstimator):
 
     Damage is found by the checksums of PNG, by missing ends of files, by markers in the
     wrong place in JPEG files, and by what the decoders notice. A few wrong bytes in the
-    middle of a JPEG file may change the picture from there on without any sign, in every
-    decoder; only checksums of your own can tell.
+    middle of a JPEG file may change the picture from there on, and no decoder says so;
+    only checksums of your own can tell.
 
     Examples
     --------

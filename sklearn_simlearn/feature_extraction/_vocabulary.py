@@ -25,8 +25,9 @@ from sklearn_simlearn.feature_extraction._words import (
     learn_words,
 )
 
-# Descriptors from which `sigma` is estimated.
-MAX_SIGMA_SAMPLE = 2**16
+# Width of soft assignment as a part of the distance to the nearest word, and the number
+# of descriptors from which that is estimated.
+SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
 
 
 class VisualVocabulary(
@@ -59,7 +60,7 @@ class VisualVocabulary(
         Words per descriptor if the assignment is soft.
 
     sigma : float or None, default=None
-        Width of soft assignment. None takes half of the root mean square of the
+        Width of soft assignment. None takes a quarter of the root mean square of the
         distances between training descriptors and their nearest words.
 
     max_iter : int, default=20
@@ -228,7 +229,8 @@ class VisualVocabulary(
             if self.assignment == "soft" and self.sigma is None:
                 step = -(-len(sample) // MAX_SIGMA_SAMPLE)
                 squares = self._find(np.ascontiguousarray(sample[::step]), 1)[0]
-                self.sigma_ = 0.5 * float(np.sqrt(squares.mean(dtype=np.float64)))
+                rms = np.sqrt(squares.mean(dtype=np.float64))
+                self.sigma_ = float(max(SIGMA * rms, np.finfo(np.float32).tiny))
         return self
 
     def transform(self, X) -> sparse.csr_array:
@@ -351,8 +353,9 @@ class VisualVocabulary(
 
 def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
     """exp(-d^2 / 2 sigma^2) of squared distances, nearest first, divided by the sum."""
-    with np.errstate(under="ignore"):
-        weights = np.exp((squares[:, :1] - squares) / (2 * sigma**2))
+    with np.errstate(under="ignore", over="ignore"):
+        # Relative to the nearest word, whose weight is 1 then whatever its distance.
+        weights = np.exp((squares[:, :1] - squares) / (2 * sigma) / sigma)
     return weights / weights.sum(axis=1, keepdims=True)
 
 

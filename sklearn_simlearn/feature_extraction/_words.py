@@ -21,8 +21,8 @@ def choose_library(library: str, search: str) -> str:
     if search != "exact":
         if library == "sklearn":
             raise ValueError(
-                f"search={search!r} needs library='faiss' or 'auto', since scikit-learn "
-                "searches exactly."
+                f"search={search!r} needs FAISS, since scikit-learn searches exactly: "
+                "pass library='faiss' or 'auto'."
             )
         library = "faiss"
     elif library == "auto":

@@ -1,0 +1,77 @@
+"""A folder of photographs as word counts, for the comparison on the command line."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from sklearn_simlearn.datasets import load_image_folder
+from sklearn_simlearn.feature_extraction import (
+    ImageReader,
+    LocalDescriptors,
+    VisualVocabulary,
+)
+
+# Descriptors per word, and the most words, as in the sets of the papers.
+POINTS_PER_WORD, MAX_WORDS = 30, 20_000
+
+
+@dataclass
+class Photographs:
+    """Counts of visual words, and what made them.
+
+    Attributes
+    ----------
+    paths : ndarray of shape (n_images,), dtype str
+        Files that could be read.
+
+    X : csr_array of shape (n_images, n_words)
+        Their counts.
+
+    y : ndarray of shape (n_images,)
+        Their classes.
+
+    extractor : Pipeline
+        Fitted; makes counts of files.
+    """
+
+    paths: np.ndarray
+    X: sparse.csr_array
+    y: np.ndarray
+    extractor: Pipeline
+
+    def extend(self, estimator) -> Pipeline:
+        """A fitted estimator for counts as one for files."""
+        return make_pipeline(*(step for _, step in self.extractor.steps), estimator)
+
+
+def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
+    """Count the visual words in the photographs of a folder, one class each sub-folder.
+
+    Files that cannot be read are left out, with a warning that names them. Words are
+    learned from all photographs, since that takes no labels.
+    """
+    data = load_image_folder(folder)
+    reader = ImageReader(on_error="warn", n_jobs=-1, verbose=True)
+    describe = LocalDescriptors(n_jobs=-1, verbose=True)
+    images = reader.fit_transform(data.data)
+    kept = images.is_readable
+    if not kept.any():
+        raise ValueError(f"none of the {len(images)} images in {folder} can be read")
+    features = describe.fit_transform(images[kept])
+    vocabulary = VisualVocabulary(
+        int(np.clip(features.n_points // POINTS_PER_WORD, 1, MAX_WORDS)),
+        n_jobs=-1,
+        random_state=seed,
+    )
+    X = vocabulary.fit_transform(features)
+    reader.set_params(on_error="raise", verbose=False)
+    describe.set_params(verbose=False)
+    return Photographs(
+        data.data[kept],
+        X,
+        data.target[kept],
+        make_pipeline(reader, describe, vocabulary),
+    )
