@@ -233,7 +233,10 @@ def _open_session(path, modified, layer, n_threads):
     options.intra_op_num_threads = n_threads
     options.log_severity_level = 3
     providers = ["CPUExecutionProvider"]
-    session = runtime.InferenceSession(path, options, providers=providers)
+    try:
+        session = runtime.InferenceSession(path, options, providers=providers)
+    except Exception as error:  # the runtime has an exception for each of its states
+        raise ValueError(f"{path} is no network in ONNX: {error}") from error
     names = [output.name for output in session.get_outputs()]
     if layer is None or layer in names:
         return session
