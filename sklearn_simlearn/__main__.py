@@ -113,6 +113,8 @@ def _load_data(options):
     """Samples, labels, which of them query, and the photographs they come from."""
     if options.images is not None:
         photographs = read_photographs(options.images, options.seed)
+        if photographs.failures:
+            print(f"warning: {photographs.failures}", file=sys.stderr)
         return photographs.X, photographs.y, None, photographs
     if options.data is None:
         return *load_digit_words(return_X_y=True), None, None

@@ -13,6 +13,7 @@ from sklearn_simlearn.feature_extraction import (
     LocalDescriptors,
     VisualVocabulary,
 )
+from sklearn_simlearn.feature_extraction._images import describe_failures
 
 # Descriptors per word, and the most words, as in the sets of the papers.
 POINTS_PER_WORD, MAX_WORDS = 30, 20_000
@@ -35,12 +36,16 @@ class Photographs:
 
     extractor : Pipeline
         Fitted; makes counts of files.
+
+    failures : str
+        What could not be read, in a sentence; empty if there is nothing.
     """
 
     paths: np.ndarray
     X: sparse.csr_array
     y: np.ndarray
     extractor: Pipeline
+    failures: str
 
     def extend(self, estimator) -> Pipeline:
         """A fitted estimator for counts as one for files."""
@@ -50,16 +55,16 @@ class Photographs:
 def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
     """Count the visual words in the photographs of a folder, one class each sub-folder.
 
-    Files that cannot be read are left out, with a warning that names them. Words are
-    learned from all photographs, since that takes no labels.
+    Files that cannot be read are left out. Words are learned from all photographs,
+    since that takes no labels.
     """
     data = load_image_folder(folder)
-    reader = ImageReader(on_error="warn", n_jobs=-1, verbose=True)
+    reader = ImageReader(on_error="skip", n_jobs=-1, verbose=True)
     describe = LocalDescriptors(n_jobs=-1, verbose=True)
     images = reader.fit_transform(data.data)
     kept = images.is_readable
     if not kept.any():
-        raise ValueError(f"none of the {len(images)} images in {folder} can be read")
+        raise ValueError(describe_failures(images))
     features = describe.fit_transform(images[kept])
     vocabulary = VisualVocabulary(
         int(np.clip(features.n_points // POINTS_PER_WORD, 1, MAX_WORDS)),
@@ -74,4 +79,5 @@ def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
         X,
         data.target[kept],
         make_pipeline(reader, describe, vocabulary),
+        describe_failures(images) if images.failures else "",
     )

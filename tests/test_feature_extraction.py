@@ -1,5 +1,7 @@
 """From photographs to a served learner, and what all transformers have in common."""
 
+import shutil
+
 import cv2
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
+import sklearn_simlearn.__main__ as command_line
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn.datasets import load_image_folder
 from sklearn_simlearn.feature_extraction import (
@@ -145,6 +148,32 @@ def test_other_chains_of_transformers(photographs):
 )
 def test_checks_of_sklearn_that_need_no_array(estimator, name):
     getattr(estimator_checks, name)(type(estimator).__name__, estimator)
+
+
+# -- the command line --
+
+
+def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "photographs"
+    shutil.copytree(photographs, folder)
+    (folder / "object 0" / "notes.jpg").write_text("no image")
+    names = ["cosine", "cosine of tf-idf"]
+    rows = [row for row in command_line.ROWS if row.name in names]
+    monkeypatch.setattr(command_line, "ROWS", rows)
+    stem, index = str(tmp_path / "out"), str(tmp_path / "index")
+    arguments = ["--images", str(folder), "--output", stem, "--save", index]
+    assert command_line.main(arguments) == 0
+    output = capsys.readouterr()
+    assert "24 samples" in output.out
+    assert "1 of 25 images cannot be read" in output.err
+    assert "notes.jpg is no JPEG" in output.err
+    for query in (folder / "object 1" / "view 0.jpg", folder / "object 1"):
+        assert command_line.main(["search", index, str(query), "-k", "3"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == (N_VIEWS if query.is_dir() else 1)
+        assert lines[0].split("\t")[1].startswith(str(folder / "object 1"))
+    assert command_line.main(["--images", str(tmp_path / "none")]) == 2
+    assert "neither a folder nor a CSV file" in capsys.readouterr().err
 
 
 # -- a folder as data --

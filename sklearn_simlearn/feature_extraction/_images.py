@@ -329,7 +329,10 @@ class ImageReader(TransformerMixin, BaseEstimator):
             check_sources(X), max_size=self.max_size, max_pixels=self.max_pixels
         ).check(n_jobs=self.n_jobs, verbose=self.verbose)
         if images.failures and self.on_error != "skip":
-            message = _report(images)
+            message = (
+                f"{describe_failures(images)} Mend or remove them, or pass "
+                'on_error="skip".'
+            )
             if self.on_error == "raise":
                 raise UnreadableImagesError(message, images.failures)
             warn_user(message)
@@ -394,13 +397,13 @@ def _explain(error):
     return getattr(error, "strerror", None) or str(error)
 
 
-def _report(images):
+def describe_failures(images: ImageSequence) -> str:
+    """A sentence that names what cannot be read."""
     failures = images.failures
     named = [f"{images.name(i)} {failures[i]}" for i in list(failures)[:MAX_NAMED]]
     more = len(failures) - len(named)
     if more:
         named.append(f"and {more} more, all of them in `failures`")
     return (
-        f"{len(failures)} of {len(images)} images cannot be read: {'; '.join(named)}. "
-        'Mend or remove them, or pass on_error="skip".'
+        f"{len(failures)} of {len(images)} images cannot be read: {'; '.join(named)}."
     )

@@ -120,10 +120,13 @@ class LocalDescriptors(TransformerMixin, BaseEstimator):
             doing="local features",
         )
         sizes, points, descriptors = zip(*found, strict=True)
-        points = np.concatenate(points)
+        x, y, scale, angle = np.concatenate(points).T
         return LocalFeatures(
             np.append(0, np.cumsum([len(part) for part in descriptors])),
-            *points.T,
+            x,
+            y,
+            scale,
+            angle,
             descriptors=np.concatenate(descriptors),
             image_sizes=np.array(sizes),
         )
