@@ -174,6 +174,18 @@ def test_mapped_descriptors_are_not_copied(tmp_path, monkeypatch, library):
     assert_array_equal(words, other)
 
 
+def test_large_samples_go_to_a_file(monkeypatch):
+    module = "sklearn_simlearn.feature_extraction._vocabulary"
+    params = {"points_per_word": 20, "random_state": 0}
+    expected = VisualVocabulary(10, **params).fit(PARTS)
+    monkeypatch.setattr(f"{module}.MAX_MEMORY", 0)
+    monkeypatch.setattr(f"{module}.BLOCK", 7)
+    vocabulary = VisualVocabulary(10, **params)
+    sample = vocabulary._draw(np.concatenate(PARTS), np.random.RandomState(0))
+    assert isinstance(sample, np.memmap)
+    assert_array_equal(vocabulary.fit(PARTS).words_, expected.words_)
+
+
 def test_points_per_word_draws_a_sample():
     few = VisualVocabulary(4, points_per_word=2, random_state=0)
     sample = few._draw(np.concatenate(PARTS), np.random.RandomState(0))

@@ -1,6 +1,7 @@
 """Visual words: descriptors of images as histograms."""
 
 from numbers import Integral, Real
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +14,14 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context, num_samples
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
+    BLOCK,
     WordSearch,
     choose_library,
     float_blocks,
@@ -28,6 +31,9 @@ from sklearn_simlearn.feature_extraction._words import (
 # Width of soft assignment as a part of the distance to the nearest word, and the number
 # of descriptors from which that is estimated.
 SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
+
+# Bytes of descriptors for k-means that are kept in memory.
+MAX_MEMORY = 2**32
 
 
 class VisualVocabulary(
@@ -78,7 +84,9 @@ class VisualVocabulary(
         Number of threads.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which descriptors k-means starts from and which ones it takes.
+        Decides which descriptors k-means starts from and which ones it takes. An int
+        makes words repeatable, but for ``search="hnsw"`` with several threads, which
+        build graphs in an order of their own.
 
     Attributes
     ----------
@@ -97,11 +105,11 @@ class VisualVocabulary(
 
     Notes
     -----
-    Descriptors in float32 that are mapped into memory (:meth:`LocalFeatures.load`) are
-    used by FAISS where they are, so that they may be larger than the memory as long as
-    `points_per_word` takes all of them. Otherwise the sample has to fit: 500,000 words
-    of 128 components from 40 points each take 10 GB. For vocabularies of that size,
-    ``search="hnsw"`` makes k-means itself feasible.
+    Descriptors may be larger than the memory. In float32 and mapped into memory, as
+    :meth:`LocalFeatures.load` gives them, they are used by FAISS where they are if all
+    of them are taken. A sample of more than 4 GiB goes to a temporary file. With
+    scikit-learn, it has to fit into memory. For 500,000 words, ``search="hnsw"`` makes
+    k-means itself feasible.
 
     References
     ----------
@@ -215,6 +223,7 @@ class VisualVocabulary(
             )
         with replacing_state(self):
             rng = check_random_state(self.random_state)
+            seed = rng.randint(np.iinfo(np.int32).max)
             sample = self._draw(descriptors, rng)
             words = learn_words(
                 sample,
@@ -222,7 +231,7 @@ class VisualVocabulary(
                 library=library,
                 search=self.search,
                 max_iter=self.max_iter,
-                seed=rng.randint(np.iinfo(np.int32).max),
+                seed=seed,
                 n_threads=effective_n_jobs(self.n_jobs),
             )
             self._set_words(words, library, self.sigma)
@@ -305,17 +314,20 @@ class VisualVocabulary(
     def _draw(self, descriptors, rng):
         """Training descriptors in float32, without a copy if that is possible."""
         n = len(descriptors)
-        if self.points_per_word is not None and n > self.points_per_word * self.n_words:
-            n = self.points_per_word * self.n_words
-            rows = rng.choice(len(descriptors), n, replace=False)
-            descriptors = descriptors[np.sort(rows)]
-        if descriptors.dtype == np.float32:
+        if self.points_per_word is not None:
+            n = min(n, self.points_per_word * self.n_words)
+        if n == len(descriptors) and descriptors.dtype == np.float32:
             for _ in float_blocks(descriptors):
-                pass
+                pass  # all of them are finite
             return descriptors
-        sample = np.empty(descriptors.shape, dtype=np.float32)
-        for start, block in float_blocks(descriptors):
-            sample[start : start + len(block)] = block
+        rows = np.sort(
+            sample_without_replacement(len(descriptors), n, random_state=rng)
+        )
+        sample = make_room((n, descriptors.shape[1]))
+        for start in range(0, n, BLOCK):
+            part = rows[start : start + BLOCK]
+            for _, block in float_blocks(descriptors[part]):
+                sample[start : start + BLOCK] = block
         return sample
 
     def _set_words(self, words, library, sigma):
@@ -349,6 +361,14 @@ class VisualVocabulary(
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         return tags
+
+
+def make_room(shape: tuple[int, int]) -> np.ndarray:
+    """Space for float32 values: in memory, or in a temporary file if it is large."""
+    if 4 * shape[0] * shape[1] <= MAX_MEMORY:
+        return np.empty(shape, dtype=np.float32)
+    with TemporaryFile() as file:
+        return np.memmap(file, dtype=np.float32, shape=shape)
 
 
 def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
