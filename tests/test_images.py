@@ -382,6 +382,34 @@ def test_headers_give_the_size():
     assert (header.width, header.height) == (60, 40)
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "BMP", "GIF", "TIFF", "WEBP"])
+def test_header_that_claims_too_much(kind):
+    exif = {"exif": Image.Exif()} if kind == "WEBP" else {}
+    data = bytearray(encode(PICTURE, kind, **exif))
+    if kind == "JPEG":
+        struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, 60_000, 60_000)
+    elif kind == "BMP":
+        struct.pack_into("<ii", data, 18, 60_000, -60_000)
+    elif kind == "GIF":
+        struct.pack_into("<HH", data, 6, 60_000, 60_000)
+    elif kind == "WEBP":
+        data[24:30] = 2 * (59_999).to_bytes(3, "little")
+    else:
+        # Entries of width and height: tag, type, count, value.
+        for tag, side in ((256, 60), (257, 40)):
+            entries = (struct.pack("<HHIHH", tag, t, 1, side, 0) for t in (3, 4))
+            (place,) = (data.index(entry) for entry in entries if entry in data)
+            struct.pack_into("<HHII", data, place, tag, 4, 1, 60_000)
+    with pytest.raises(UnreadableImagesError, match="60000 x 60000 pixels, more than"):
+        read_one(bytes(data))
+
+
+def test_picture_of_many_channels():
+    bands = np.zeros((4, 4, 6), dtype=np.uint8)
+    with pytest.raises(UnreadableImagesError, match="with 1 to 4 channels"):
+        read_one(bands)
+
+
 def test_limit_of_pixels_is_kept_before_decoding(monkeypatch):
     data = encode(PICTURE, "PNG")
 

@@ -144,5 +144,9 @@ def test_habits_of_estimators():
     ]
     copy = pickle.loads(pickle.dumps(visterms))
     assert abs(copy.transform(images) - H).max() == 0
+    # A frame of a sparse result is refused, and only where there is a result.
+    framed = clone(visterms).set_output(transform="pandas").fit(images)
+    with pytest.raises(ValueError, match="outputs a scipy sparse matrix"):
+        framed.transform(images)
     again = clone(visterms).set_params(n_jobs=2).fit_transform(images)
     assert abs(again - H).max() == 0

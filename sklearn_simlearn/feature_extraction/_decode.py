@@ -78,9 +78,8 @@ def decode(data: bytes, *, mode: str, max_size: int | None, max_pixels: int):
         pixels = _decode_jpeg(cv2, data, header, mode, max_size)
     else:
         pixels = _call(cv2, data, cv2.IMREAD_UNCHANGED)
-        if pixels.ndim == 3:
-            swap = [2, 1, 0] if pixels.shape[2] == 3 else [2, 1, 0, 3]
-            pixels = pixels[:, :, swap]
+        if pixels.ndim == 3 and pixels.shape[2] in (3, 4):
+            pixels = pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]]
         # libtiff multiplies colours of 8 bits by alpha.
         is_applied = header.has_applied_alpha or (
             header.kind == "TIFF" and pixels.dtype == np.uint8

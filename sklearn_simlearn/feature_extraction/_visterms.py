@@ -139,6 +139,7 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.verbose = verbose
         self.random_state = random_state
 
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None) -> Self:
         """Learn the palette and the words.
 
@@ -155,7 +156,8 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self : object
             The transformer itself.
         """
-        self.fit_transform(X)
+        with replacing_state(self):
+            self._fit(X)
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -176,14 +178,8 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             Counts of words.
         """
         with replacing_state(self):
-            images = as_images(X)
-            rng = check_random_state(self.random_state)
-            seeds = rng.randint(np.iinfo(np.int32).max, size=2)
-            pixels = list(self._map(images, _draw_pixels, "colours"))
-            self.palette_ = self._learn(self.n_colors, pixels, seeds[0]).words_
-            blocks = list(self._map(images, self._describe, "blocks"))
-            self.vocabulary_ = self._learn(self.n_words, blocks, seeds[1])
-            return self.vocabulary_.transform(blocks)
+            blocks = self._fit(X)
+        return self.vocabulary_.transform(blocks)
 
     def transform(self, X) -> sparse.csr_array:
         """Histograms of words.
@@ -203,6 +199,17 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         blocks = list(self._map(as_images(X), self._describe, "blocks"))
         return self.vocabulary_.transform(blocks)
+
+    def _fit(self, X):
+        """Set the fitted attributes; blocks of all images."""
+        images = as_images(X)
+        rng = check_random_state(self.random_state)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=2)
+        pixels = list(self._map(images, _draw_pixels, "colours"))
+        self.palette_ = self._learn(self.n_colors, pixels, seeds[0]).words_
+        blocks = list(self._map(images, self._describe, "blocks"))
+        self.vocabulary_ = self._learn(self.n_words, blocks, seeds[1])
+        return blocks
 
     def _map(self, images, function, doing):
         return images.map(

@@ -28,7 +28,7 @@ def choose_library(library: str, search: str) -> str:
     elif library == "auto":
         library = "faiss" if has_faiss() else "sklearn"
     if library == "faiss":
-        import_optional("faiss", "vision", f"search={search!r}")
+        import_optional("faiss", "vision", f"A vocabulary with search={search!r}")
     return library
 
 
