@@ -76,11 +76,12 @@ def _run_comparison(options):
     # Files first: a reader of the table may be gone before its end.
     lines, failure = [], None
     table = comparison.tabulate()
-    words, code = _advise(options, comparison, task)
+    words, code = _advise(options, comparison, task, photographs)
     try:
         lines.append(_write_files(options.output, table, comparison))
         if options.report is not None:
-            lines.append(_write_report(options, comparison, task, words, code))
+            images = _load_images(options, photographs)
+            lines.append(_write_report(options, comparison, task, images, words, code))
         if options.save is not None:
             lines.append(_save_best(options.save, comparison, X, photographs))
     except FAILURES as error:
@@ -122,20 +123,24 @@ def _load_data(options):
     return data.data, data.target, data.query_mask, None
 
 
-def _load_images(options):
+def _load_images(options, photographs):
     """Images of all samples, where there are any and Pillow can make them small."""
+    if photographs is not None:
+        return photographs.images
     if options.data is None and importlib.util.find_spec("PIL") is not None:
         return 16 - load_digit_words().images  # ink is dark
     return None
 
 
-def _advise(options, comparison, task):
+def _advise(options, comparison, task, photographs):
     """What to take and why, in paragraphs, and the lines that fit it."""
     choice = _advice.choose(comparison, task)
     if choice is None:
         return [], ""
     chosen, words = choice
-    if options.data is None:
+    if photographs is not None:
+        source = photographs.write_lines()
+    elif options.data is None:
         source = [
             "from sklearn_simlearn.datasets import load_digit_words",
             "X, y = load_digit_words(return_X_y=True)",
@@ -202,7 +207,7 @@ def _write_files(stem, table, comparison):
     return f"wrote {stem}.csv and {stem}.png"
 
 
-def _write_report(options, comparison, task, words, code):
+def _write_report(options, comparison, task, images, words, code):
     """Write the report; says so in a line."""
     from sklearn_simlearn.display import RetrievalReport
     from sklearn_simlearn.display._report._findings import Findings
@@ -210,7 +215,6 @@ def _write_report(options, comparison, task, words, code):
     results = [result for result in comparison.results if not result.row.in_sets]
     if not results:
         raise ValueError("no row with single queries could be measured for a report")
-    images = _load_images(options)
     findings = Findings(
         {result.row.name: result.measured for result in results},
         task.X_test,

@@ -10,6 +10,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn_simlearn.datasets import load_image_folder
 from sklearn_simlearn.feature_extraction import (
     ImageReader,
+    ImageSequence,
     LocalDescriptors,
     VisualVocabulary,
 )
@@ -25,8 +26,14 @@ class Photographs:
 
     Attributes
     ----------
+    folder : str
+        Where they are.
+
     paths : ndarray of shape (n_images,), dtype str
         Files that could be read.
+
+    images : ImageSequence
+        Their pictures.
 
     X : csr_array of shape (n_images, n_words)
         Their counts.
@@ -41,7 +48,9 @@ class Photographs:
         What could not be read, in a sentence; empty if there is nothing.
     """
 
+    folder: str
     paths: np.ndarray
+    images: ImageSequence
     X: sparse.csr_array
     y: np.ndarray
     extractor: Pipeline
@@ -50,6 +59,25 @@ class Photographs:
     def extend(self, estimator) -> Pipeline:
         """A fitted estimator for counts as one for files."""
         return make_pipeline(*(step for _, step in self.extractor.steps), estimator)
+
+    def write_lines(self) -> list[str]:
+        """Lines of Python that make X and y."""
+        vocabulary = self.extractor[-1]
+        words = (
+            f"VisualVocabulary({vocabulary.n_words}, "
+            f"random_state={vocabulary.random_state})"
+        )
+        return [
+            "from sklearn_simlearn.datasets import load_image_folder",
+            "from sklearn_simlearn.feature_extraction import ImageReader",
+            "from sklearn_simlearn.feature_extraction import LocalDescriptors",
+            "from sklearn_simlearn.feature_extraction import VisualVocabulary",
+            f"paths, y = load_image_folder({self.folder!r}, return_X_y=True)",
+            'images = ImageReader(on_error="skip").fit_transform(paths)',
+            "images, y = images[images.is_readable], y[images.is_readable]",
+            "features = LocalDescriptors().fit_transform(images)",
+            f"X = {words}.fit_transform(features)",
+        ]
 
 
 def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
@@ -65,7 +93,8 @@ def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
     kept = images.is_readable
     if not kept.any():
         raise ValueError(describe_failures(images))
-    features = describe.fit_transform(images[kept])
+    pictures = images[kept]
+    features = describe.fit_transform(pictures)
     vocabulary = VisualVocabulary(
         int(np.clip(features.n_points // POINTS_PER_WORD, 1, MAX_WORDS)),
         n_jobs=-1,
@@ -75,7 +104,9 @@ def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
     reader.set_params(on_error="raise", verbose=False)
     describe.set_params(verbose=False)
     return Photographs(
+        os.fspath(folder),
         data.data[kept],
+        pictures,
         X,
         data.target[kept],
         make_pipeline(reader, describe, vocabulary),

@@ -13,6 +13,7 @@ from sklearn.utils import estimator_checks
 
 import sklearn_simlearn.__main__ as command_line
 from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn._photographs import read_photographs
 from sklearn_simlearn.datasets import load_image_folder
 from sklearn_simlearn.feature_extraction import (
     VLAD,
@@ -162,8 +163,10 @@ def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "ROWS", rows)
     stem, index = str(tmp_path / "out"), str(tmp_path / "index")
     arguments = ["--images", str(folder), "--output", stem, "--save", index]
-    assert command_line.main(arguments) == 0
+    report = tmp_path / "report.html"
+    assert command_line.main([*arguments, "--report", str(report)]) == 0
     output = capsys.readouterr()
+    assert "data:image/jpeg" in report.read_text(encoding="utf-8")
     assert "24 samples" in output.out
     assert "1 of 25 images cannot be read" in output.err
     assert "notes.jpg is no JPEG" in output.err
@@ -172,6 +175,12 @@ def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == (N_VIEWS if query.is_dir() else 1)
         assert lines[0].split("\t")[1].startswith(str(folder / "object 1"))
+    # The lines that it advises make the same counts.
+    found = read_photographs(folder, seed=0)
+    names = {}
+    exec("\n".join(found.write_lines()), names)
+    assert abs(names["X"] - found.X).max() == 0
+    assert_array_equal(names["y"], found.y)
     assert command_line.main(["--images", str(tmp_path / "none")]) == 2
     assert "neither a folder nor a CSV file" in capsys.readouterr().err
 
