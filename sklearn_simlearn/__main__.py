@@ -24,8 +24,10 @@ from sklearn_simlearn._comparison import (
     make_task,
     one_line,
 )
+from sklearn_simlearn._photographs import read_photographs
 from sklearn_simlearn._progress import progress
-from sklearn_simlearn.datasets import load_digit_words, load_npz
+from sklearn_simlearn.datasets import load_digit_words, load_image_folder, load_npz
+from sklearn_simlearn.datasets._image_folder import ENDINGS
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._storage import HEADER
 
@@ -64,7 +66,7 @@ def _run_comparison(options):
         _check_target(Path(options.report))
     if options.save is not None:
         _check_folder(Path(options.save))
-    X, y, query_mask = _load_data(options)
+    X, y, query_mask, photographs = _load_data(options)
     task = make_task(X, y, query_mask, options.split, options.seed)
     with progress([row.name for row in ROWS]) as show:
         comparison = compare(task, ROWS, show)
@@ -74,13 +76,14 @@ def _run_comparison(options):
     # Files first: a reader of the table may be gone before its end.
     lines, failure = [], None
     table = comparison.tabulate()
-    words, code = _advise(options, comparison, task)
+    words, code = _advise(options, comparison, task, photographs)
     try:
         lines.append(_write_files(options.output, table, comparison))
         if options.report is not None:
-            lines.append(_write_report(options, comparison, task, words, code))
+            images = _load_images(options, photographs)
+            lines.append(_write_report(options, comparison, task, images, words, code))
         if options.save is not None:
-            lines.append(_save_best(options.save, comparison, X))
+            lines.append(_save_best(options.save, comparison, X, photographs))
     except FAILURES as error:
         failure = error
     print(
@@ -104,30 +107,40 @@ def _run_comparison(options):
 
 
 def _name_source(options):
-    return options.data or "handwritten digits as visual words"
+    return options.data or options.images or "handwritten digits as visual words"
 
 
 def _load_data(options):
+    """Samples, labels, which of them query, and the photographs they come from."""
+    if options.images is not None:
+        photographs = read_photographs(options.images, options.seed)
+        if photographs.failures:
+            print(f"warning: {photographs.failures}", file=sys.stderr)
+        return photographs.X, photographs.y, None, photographs
     if options.data is None:
-        return *load_digit_words(return_X_y=True), None
+        return *load_digit_words(return_X_y=True), None, None
     data = load_npz(options.data, max_bytes=options.max_bytes)
-    return data.data, data.target, data.query_mask
+    return data.data, data.target, data.query_mask, None
 
 
-def _load_images(options):
+def _load_images(options, photographs):
     """Images of all samples, where there are any and Pillow can make them small."""
+    if photographs is not None:
+        return photographs.images
     if options.data is None and importlib.util.find_spec("PIL") is not None:
         return 16 - load_digit_words().images  # ink is dark
     return None
 
 
-def _advise(options, comparison, task):
+def _advise(options, comparison, task, photographs):
     """What to take and why, in paragraphs, and the lines that fit it."""
     choice = _advice.choose(comparison, task)
     if choice is None:
         return [], ""
     chosen, words = choice
-    if options.data is None:
+    if photographs is not None:
+        source = photographs.write_lines()
+    elif options.data is None:
         source = [
             "from sklearn_simlearn.datasets import load_digit_words",
             "X, y = load_digit_words(return_X_y=True)",
@@ -194,7 +207,7 @@ def _write_files(stem, table, comparison):
     return f"wrote {stem}.csv and {stem}.png"
 
 
-def _write_report(options, comparison, task, words, code):
+def _write_report(options, comparison, task, images, words, code):
     """Write the report; says so in a line."""
     from sklearn_simlearn.display import RetrievalReport
     from sklearn_simlearn.display._report._findings import Findings
@@ -202,7 +215,6 @@ def _write_report(options, comparison, task, words, code):
     results = [result for result in comparison.results if not result.row.in_sets]
     if not results:
         raise ValueError("no row with single queries could be measured for a report")
-    images = _load_images(options)
     findings = Findings(
         {result.row.name: result.measured for result in results},
         task.X_test,
@@ -217,12 +229,16 @@ def _write_report(options, comparison, task, words, code):
     return f"wrote {options.report}"
 
 
-def _save_best(folder, comparison, X):
+def _save_best(folder, comparison, X, photographs):
     """Save the best model for single queries as an index of all samples."""
     best = comparison.best(lambda row: not row.in_sets)
     if best is None:
         raise ValueError("no row with single queries could be measured to be saved")
-    SimilarityIndex(best.measured.estimator).fit(X).save(folder)
+    if photographs is None:
+        SimilarityIndex(best.measured.estimator).fit(X).save(folder)
+    else:
+        index = SimilarityIndex(photographs.extend(best.measured.estimator))
+        index.fit(photographs.paths, ids=photographs.paths).save(folder)
     return (
         f"saved {best.row.name}, fitted as above, with all {X.shape[0]} samples as an "
         f"index in {folder}"
@@ -236,10 +252,7 @@ def _run_search(options):
     if options.output is not None:
         _check_target(Path(options.output))
     index = SimilarityIndex.load(options.folder, trusted=options.trust)
-    queries = load_npz(
-        options.queries, max_bytes=options.max_bytes, require_target=False
-    )
-    scores, ids = index.search(queries.data, k=options.k)
+    scores, ids = index.search(_load_queries(options), k=options.k)
     found = np.isfinite(scores)
     if options.output is not None:
         rows = [("query", "rank", "id", "score")]
@@ -255,6 +268,16 @@ def _run_search(options):
             )
         )
         print(f"{query}\t{results}")
+
+
+def _load_queries(options):
+    if Path(options.queries).is_dir():
+        return load_image_folder(options.queries).data
+    if options.queries.lower().endswith(ENDINGS):
+        return [options.queries]
+    return load_npz(
+        options.queries, max_bytes=options.max_bytes, require_target=False
+    ).data
 
 
 # -- arguments --
@@ -281,7 +304,14 @@ def _parse(arguments):
         ),
     )
     parser.set_defaults(run=_run_comparison)
-    parser.add_argument(
+    sources = parser.add_mutually_exclusive_group()
+    sources.add_argument(
+        "--images",
+        metavar="FOLDER",
+        help="your own photographs, as visual words: a sub-folder for each class, or a "
+        "CSV file with the columns path and label",
+    )
+    sources.add_argument(
         "--data",
         metavar="FILE.npz",
         help="your own data: X dense, or CSR as data, indices, indptr and shape; y, "
@@ -334,7 +364,8 @@ def _parse(arguments):
     search.add_argument(
         "queries",
         metavar="QUERIES.npz",
-        help="queries: X dense, or CSR as data, indices, indptr and shape",
+        help="queries: X dense, or CSR as data, indices, indptr and shape; of an index "
+        "of photographs, a photograph or a folder of them",
     )
     search.add_argument(
         "-k", type=_positive, default=10, help="items per query (default: 10)"

@@ -72,7 +72,7 @@ class FaissItems(ForeignItems):
                 )
             self._indexes.append(index)
         D = self._convert(D)
-        with _threads(n_threads):
+        with faiss_threads(n_threads):
             for index in self._indexes:
                 try:
                     index.train(D)
@@ -86,7 +86,7 @@ class FaissItems(ForeignItems):
     def add(self, D, *, n_threads=1):
         """Add items; their rows go on from the last one."""
         D = self._convert(D)
-        with _threads(n_threads):
+        with faiss_threads(n_threads):
             for index in self._indexes:
                 index.add(D)
         self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
@@ -95,7 +95,7 @@ class FaissItems(ForeignItems):
         """Forget removed items; returns the rows that are kept, numbered anew."""
         faiss = _import_faiss()
         kept = np.flatnonzero(self._alive)
-        with _threads(n_threads):
+        with faiss_threads(n_threads):
             for index in self._indexes:
                 ivf = faiss.try_extract_index_ivf(index)
                 if ivf is not None:
@@ -115,7 +115,7 @@ class FaissItems(ForeignItems):
             bits = np.packbits(alive, bitorder="little")
             selector = faiss.IDSelectorBitmap(bits)
         found = []
-        with _threads(n_threads):
+        with faiss_threads(n_threads):
             for index in self._indexes:
                 parameters = self._make_parameters(index, selector)
                 found.append(index.search(Q, depth, params=parameters))
@@ -187,7 +187,7 @@ def _import_faiss():
 
 
 @contextmanager
-def _threads(n_threads):
+def faiss_threads(n_threads):
     """FAISS with a number of threads, for a while."""
     faiss = _import_faiss()
     before = faiss.omp_get_max_threads()

@@ -1,0 +1,162 @@
+"""
+============================
+From photographs to a search
+============================
+
+You have a folder of photographs. What does it take to search it by example, and which
+features are worth it? This example goes from files to an index, with each step a
+transformer of :mod:`sklearn_simlearn.feature_extraction`. The steps are explained in
+the :ref:`User Guide <images>`.
+"""
+
+# %%
+# A folder of photographs
+# -----------------------
+# Small photographs of places that come with the package, five views of each spot,
+# become files: a sub-folder for each spot. One more file is no image, as happens.
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cv2
+import matplotlib.pyplot as plt
+import numpy as np
+
+from sklearn_simlearn.datasets import load_image_folder, load_places
+
+places = load_places()
+folder = TemporaryDirectory()
+for i, (image, spot) in enumerate(zip(places.images, places.target, strict=True)):
+    file = Path(folder.name, places.target_names[spot], f"{i:03}.png")
+    file.parent.mkdir(exist_ok=True)
+    cv2.imwrite(str(file), image[:, :, ::-1])
+Path(folder.name, "apartment 1", "notes.jpg").write_text("no image")
+
+paths, y = load_image_folder(folder.name, return_X_y=True)
+len(paths), len(np.unique(y))
+
+# %%
+# :class:`~sklearn_simlearn.feature_extraction.ImageReader` finds out at once what
+# cannot be read. By default that is an error which names all such files; here they are
+# skipped.
+
+from sklearn_simlearn.feature_extraction import ImageReader
+
+images = ImageReader(on_error="skip").fit_transform(paths)
+for row, reason in images.failures.items():
+    print(Path(paths[row]).name, reason)
+paths, y = paths[images.is_readable], y[images.is_readable]
+
+# %%
+# What SIFT sees
+# --------------
+# A circle is a feature: its place, its scale, and its orientation.
+
+from matplotlib.patches import Circle
+
+from sklearn_simlearn.feature_extraction import LocalDescriptors
+
+reader = ImageReader()
+describe = LocalDescriptors(max_features=300, contrast_threshold=0.01)
+views = np.flatnonzero(y == y[150])[:3]
+features = describe.fit_transform(reader.fit_transform(paths[views]))
+figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
+for ax, path, found in zip(axes, paths[views], features, strict=True):
+    ax.imshow(plt.imread(path))
+    for x, y_, scale, angle in zip(
+        found.x, found.y, found.scale, np.radians(found.angle), strict=True
+    ):
+        ax.add_patch(Circle((x, y_), scale / 2, fill=False, color="yellow", lw=0.5))
+        end = x + scale / 2 * np.cos(angle), y_ + scale / 2 * np.sin(angle)
+        ax.plot([x, end[0]], [y_, end[1]], color="yellow", lw=0.5)
+    ax.set(title=f"{found.n_points} features", xticks=[], yticks=[])
+
+# %%
+# Which features
+# --------------
+# Half of the spots serve to learn vocabularies, the others query each other, so that
+# nothing has been fitted to what is measured. Compared are visual words of local
+# features, vectors of the differences to few words (VLAD), and words that are blocks of
+# the picture, by texture and colour.
+
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from sklearn_simlearn.feature_extraction import (
+    VLAD,
+    BlockVisterms,
+    VisualVocabulary,
+)
+from sklearn_simlearn.similarities import CosineSimilarity
+
+train, test = y % 2 == 0, y % 2 == 1
+local = make_pipeline(reader, describe)
+train_features = local.fit_transform(paths[train])
+test_features = local.transform(paths[test])
+
+
+def score(extractor, X_train, X_test, similarity):
+    model = make_pipeline(extractor, similarity).fit(X_train, y[train])
+    return model[-1].score(model[:-1].transform(X_test), y[test])
+
+
+tf_idf, cosine = CosineSimilarity(), CosineSimilarity(use_idf=False)
+results = {}
+for n_words in (100, 500, 2000):
+    words = VisualVocabulary(n_words, random_state=0)
+    results[f"{n_words} words"] = score(words, train_features, test_features, tf_idf)
+for n_words in (8, 32):
+    vlad = VLAD(n_words, random_state=0)
+    results[f"VLAD of {n_words} words"] = score(
+        vlad, train_features, test_features, cosine
+    )
+blocks = BlockVisterms(300, block_size=32, step=16, random_state=0)
+results["300 blocks"] = score(
+    make_pipeline(reader, blocks), paths[train], paths[test], tf_idf
+)
+
+figure, ax = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+bars = ax.barh(list(results), list(results.values()), color="tab:blue")
+ax.bar_label(bars, fmt="%.2f", padding=2)
+_ = ax.set(xlabel="mean average precision, spots that no step has seen", xlim=(0, 1.08))
+ax.invert_yaxis()
+
+# %%
+# The larger the vocabulary, the less do words of different things fall together. VLAD
+# keeps how descriptors differ from their words, so that few words suffice. Blocks know
+# nothing of rotation, and the views are turned.
+#
+# One pipeline, from files to answers
+# -----------------------------------
+# All steps and a learner make one estimator. An index of it takes files, and gives
+# files back. The learner is free to stay at tf-idf where it finds nothing better.
+
+from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn.index import SimilarityIndex
+
+model = make_pipeline(
+    reader,
+    clone(describe),
+    VisualVocabulary(2000, random_state=0),
+    HistogramRankSVM(random_state=0),
+).fit(paths[train], y[train])
+index = SimilarityIndex(model).fit(paths[test], ids=paths[test])
+
+queries = paths[test][[7, 52, 101]]
+scores, answers = index.search(queries, k=5, exclude=queries)
+figure, axes = plt.subplots(3, 6, figsize=(9, 4), layout="constrained")
+for row, query, found in zip(axes, queries, answers, strict=True):
+    for ax, path in zip(row, [query, *found], strict=True):
+        is_right = Path(path).parent == Path(query).parent
+        ax.imshow(plt.imread(path))
+        ax.set(xticks=[], yticks=[])
+        for spine in ax.spines.values():
+            spine.set(color="tab:green" if is_right else "tab:red", linewidth=3)
+    row[0].set_ylabel(Path(query).parent.name)
+axes[0, 0].set_title("query")
+_ = axes[0, 1].set_title("answers, best first")
+
+# %%
+# Each spot has four more views, so the fifth answer is always another spot.
+
+folder.cleanup()

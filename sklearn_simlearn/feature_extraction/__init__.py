@@ -1,0 +1,26 @@
+"""From images to histograms of visual words and to vectors."""
+
+from sklearn_simlearn.feature_extraction._images import (
+    ImageReader,
+    ImageSequence,
+    UnreadableImagesError,
+)
+from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
+from sklearn_simlearn.feature_extraction._onnx import ONNXDescriptors
+from sklearn_simlearn.feature_extraction._sift import LocalDescriptors
+from sklearn_simlearn.feature_extraction._visterms import BlockVisterms
+from sklearn_simlearn.feature_extraction._vlad import VLAD, PowerNormalizer
+from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
+
+__all__ = [
+    "VLAD",
+    "BlockVisterms",
+    "ImageReader",
+    "ImageSequence",
+    "LocalDescriptors",
+    "LocalFeatures",
+    "ONNXDescriptors",
+    "PowerNormalizer",
+    "UnreadableImagesError",
+    "VisualVocabulary",
+]

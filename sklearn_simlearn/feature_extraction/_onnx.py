@@ -1,0 +1,278 @@
+"""Descriptors of images by a neural network in an ONNX file."""
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from numbers import Integral
+from typing import Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._sklearn import Interval, fit_context
+from sklearn_simlearn.base import replacing_state
+from sklearn_simlearn.feature_extraction._images import as_images, check_sources
+from sklearn_simlearn.feature_extraction._optional import import_optional
+
+
+class ONNXDescriptors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Activations of a neural network, one vector per image.
+
+    Any network for images that is stored as ONNX will do. Pictures are scaled so that
+    they cover the input of the network, cut to their centre, and normalised. Maps of
+    features are averaged over all places.
+
+    Parameters
+    ----------
+    model_path : path-like
+        The file.
+
+    layer : str or None, default=None
+        Name of the output to take, or of any value inside the network; None takes the
+        first output. A value that is no output needs the package onnx.
+
+    image_size : int, default=224
+        Height and width of the input, if the network leaves them open.
+
+    mean : sequence of float, default=(0.485, 0.456, 0.406)
+        What is subtracted from red, green and blue, which are from 0 to 1.
+
+    std : sequence of float, default=(0.229, 0.224, 0.225)
+        What they are divided by.
+
+    batch_size : int, default=32
+        Images that go through the network together, unless it fixes their number.
+
+    n_jobs : int, default=None
+        Number of threads.
+
+    verbose : bool, default=False
+        Show the progress on a terminal.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Length of the vectors.
+
+    Notes
+    -----
+    The file is opened again where a fitted transformer is used after it was pickled, so
+    it has to stay where it is.
+    """
+
+    _parameter_constraints: dict = {
+        "model_path": [str, os.PathLike],
+        "layer": [str, None],
+        "image_size": [Interval(Integral, 1, None, closed="left")],
+        "mean": ["array-like"],
+        "std": ["array-like"],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str],
+        layer: str | None = None,
+        *,
+        image_size: int = 224,
+        mean: Sequence[float] = (0.485, 0.456, 0.406),
+        std: Sequence[float] = (0.229, 0.224, 0.225),
+        batch_size: int = 32,
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ):
+        self.model_path = model_path
+        self.layer = layer
+        self.image_size = image_size
+        self.mean = mean
+        self.std = std
+        self.batch_size = batch_size
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None) -> Self:
+        """Open the network, and find out the length of its vectors.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Images; they are not read.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        self : object
+            The transformer itself.
+        """
+        check_sources(X)
+        for name in ("mean", "std"):
+            values = np.asarray(getattr(self, name), dtype=float)
+            if values.shape != (3,) or not np.isfinite(values).all():
+                raise ValueError(f"{name} must hold 3 numbers; got {values}.")
+        if not np.all(self.std):
+            raise ValueError("std must not be 0, since colours are divided by it.")
+        with replacing_state(self):
+            _, height, width = self._input_shape()
+            blank = np.zeros((1, height, width, 3), dtype=np.uint8)
+            self.n_components_ = self._run(blank).shape[1]
+        return self
+
+    def transform(self, X) -> np.ndarray:
+        """Vectors of images.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Images; anything but an :class:`ImageSequence` is read by
+            :class:`ImageReader` with its default parameters.
+
+        Returns
+        -------
+        V : ndarray of shape (n_images, n_components), dtype float32
+            An image that could not be read gets zeros.
+        """
+        check_is_fitted(self)
+        images = as_images(X)
+        n_fixed, height, width = self._input_shape()
+        batch_size = n_fixed or self.batch_size
+        V = np.zeros((len(images), self.n_components_), dtype=np.float32)
+        rows, batch = [], []
+
+        def flush():
+            V[rows] = self._run(np.stack(batch))
+            rows.clear()
+            batch.clear()
+
+        crops = images.map(
+            lambda pixels: _cover(pixels, height, width),
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            doing="network",
+        )
+        for row, crop in enumerate(crops):
+            if crop is not None:
+                rows.append(row)
+                batch.append(crop)
+            if len(batch) == batch_size:
+                flush()
+        if batch:
+            flush()
+        return V
+
+    def _session(self):
+        return _open_session(
+            os.fspath(self.model_path),
+            os.stat(self.model_path).st_mtime_ns,
+            self.layer,
+            effective_n_jobs(self.n_jobs),
+        )
+
+    def _input_shape(self):
+        """Fixed number of images or None, height and width."""
+        shape = self._session().get_inputs()[0].shape
+        if len(shape) != 4 or 3 not in (shape[1], shape[3]):
+            raise ValueError(
+                "The network must take images of shape (n, 3, height, width) or "
+                f"(n, height, width, 3); {self.model_path} takes {shape}."
+            )
+        sides = shape[2:] if shape[1] == 3 else shape[1:3]
+        # Sizes that a network leaves open are names instead of numbers.
+        height, width = (n if isinstance(n, int) else self.image_size for n in sides)
+        return shape[0] if isinstance(shape[0], int) else None, height, width
+
+    def _run(self, batch):
+        session = self._session()
+        entry = session.get_inputs()[0]
+        colors = batch.astype(np.float32) / 255
+        colors -= np.asarray(self.mean, dtype=np.float32)
+        colors /= np.asarray(self.std, dtype=np.float32)
+        if entry.shape[1] == 3:
+            colors = colors.transpose(0, 3, 1, 2)
+        if entry.type == "tensor(float16)":
+            colors = colors.astype(np.float16)
+        n_images = len(colors)
+        if isinstance(entry.shape[0], int):
+            missing = entry.shape[0] - n_images
+            colors = np.concatenate([colors, np.repeat(colors[-1:], missing, axis=0)])
+        names = [output.name for output in session.get_outputs()]
+        wanted = names[0] if self.layer is None else self.layer
+        colors = np.ascontiguousarray(colors)
+        (out,) = session.run([wanted], {entry.name: colors})
+        out = np.asarray(out, dtype=np.float32)[:n_images]
+        if out.ndim == 4:
+            # Maps of features have the layout of the input.
+            out = out.mean(axis=(2, 3) if entry.shape[1] == 3 else (1, 2))
+        return out.reshape(n_images, -1)
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+@lru_cache(maxsize=4)
+def _open_session(path, modified, layer, n_threads):
+    """A session for a file that was last modified then."""
+    runtime = import_optional("onnxruntime", "onnx", "ONNXDescriptors")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = n_threads
+    options.log_severity_level = 3
+    providers = ["CPUExecutionProvider"]
+    try:
+        session = runtime.InferenceSession(path, options, providers=providers)
+    except Exception as error:  # the runtime has an exception for each of its states
+        raise ValueError(f"{path} is no network in ONNX: {error}") from error
+    names = [output.name for output in session.get_outputs()]
+    if layer is None or layer in names:
+        return session
+    model = _add_output(path, layer)
+    return runtime.InferenceSession(model, options, providers=providers)
+
+
+def _add_output(path, layer):
+    """The model with one more output, as bytes."""
+    onnx = import_optional("onnx", "onnx", f"layer={layer!r}, which is no output,")
+    model = onnx.load(path)
+    values = [name for node in model.graph.node for name in node.output]
+    if layer not in values:
+        raise ValueError(
+            f"{path} has no value {layer!r}; among those it has are "
+            f"{', '.join(values[-5:])}."
+        )
+    model.graph.output.append(onnx.ValueInfoProto(name=layer))
+    return model.SerializeToString()
+
+
+def _cover(pixels, height, width):
+    """The centre of an image that is scaled to cover a rectangle."""
+    if pixels.size == 0:
+        return None
+    cv2 = import_optional("cv2", "vision", "ONNXDescriptors")
+    scale = max(height / pixels.shape[0], width / pixels.shape[1])
+    new_height, new_width = (
+        max(side, round(n * scale))
+        for side, n in zip((height, width), pixels.shape[:2], strict=True)
+    )
+    shrinks = scale < 1
+    pixels = cv2.resize(
+        pixels,
+        (new_width, new_height),
+        interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR,
+    )
+    top, left = (new_height - height) // 2, (new_width - width) // 2
+    return pixels[top : top + height, left : left + width]

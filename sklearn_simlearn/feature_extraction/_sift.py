@@ -1,0 +1,165 @@
+"""Local descriptors of images by OpenCV's SIFT."""
+
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn.feature_extraction._images import as_images, check_sources
+from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
+from sklearn_simlearn.feature_extraction._optional import import_optional
+
+N_COMPONENTS = 128
+
+
+class LocalDescriptors(TransformerMixin, BaseEstimator):
+    """SIFT features of images, by OpenCV.
+
+    Parameters
+    ----------
+    max_features : int, default=1000
+        The strongest features of each image that are kept. One place may have several
+        features, of different orientations.
+
+    descriptor : {"rootsift", "sift"}, default="rootsift"
+        "rootsift" divides descriptors by their sum and takes square roots, so that
+        their Euclidean distance is the Hellinger distance of the originals, which ranks
+        better [1]_; in float32. "sift" leaves them as they are, in uint8, a quarter of
+        the size.
+
+    contrast_threshold : float, default=0.04
+        Contrast below which features are left out; smaller values give more of them.
+
+    n_jobs : int, default=None
+        Number of threads, each with an image.
+
+    verbose : bool, default=False
+        Show the progress on a terminal.
+
+    References
+    ----------
+    .. [1] R. Arandjelovic and A. Zisserman. Three things everyone should know to
+       improve object retrieval. CVPR, 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_simlearn.feature_extraction import LocalDescriptors
+    >>> image = np.kron(np.random.default_rng(0).random((8, 8)), np.ones((16, 16)))
+    >>> features = LocalDescriptors(max_features=50).fit_transform([image])
+    >>> features.descriptors.shape[1]
+    128
+    """
+
+    _parameter_constraints: dict = {
+        "max_features": [Interval(Integral, 1, None, closed="left")],
+        "descriptor": [StrOptions({"rootsift", "sift"})],
+        "contrast_threshold": [Interval(Real, 0, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        max_features: int = 1000,
+        *,
+        descriptor: str = "rootsift",
+        contrast_threshold: float = 0.04,
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ):
+        self.max_features = max_features
+        self.descriptor = descriptor
+        self.contrast_threshold = contrast_threshold
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None) -> Self:
+        """Check the parameters; there is nothing to learn.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Images; they are not read.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        self : object
+            The transformer itself.
+        """
+        check_sources(X)
+        import_optional("cv2", "vision", "LocalDescriptors")
+        return self
+
+    def transform(self, X) -> LocalFeatures:
+        """Find and describe features.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Images; anything but an :class:`ImageSequence` is read by
+            :class:`ImageReader` with its default parameters.
+
+        Returns
+        -------
+        features : LocalFeatures
+            With the sizes of the images. An image without features has none of them, as
+            has one that could not be read.
+        """
+        found = as_images(X).map(
+            self._describe,
+            mode="gray",
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            doing="local features",
+        )
+        sizes, points, descriptors = zip(*found, strict=True)
+        x, y, scale, angle = np.concatenate(points).T
+        return LocalFeatures(
+            np.append(0, np.cumsum([len(part) for part in descriptors])),
+            x,
+            y,
+            scale,
+            angle,
+            descriptors=np.concatenate(descriptors),
+            image_sizes=np.array(sizes),
+        )
+
+    def _describe(self, pixels):
+        """Width and height, then (x, y, scale, angle) and descriptor per feature."""
+        height, width = pixels.shape
+        size = max(width, 1), max(height, 1)
+        dtype = np.float32 if self.descriptor == "rootsift" else np.uint8
+        if pixels.size == 0:
+            return size, np.zeros((0, 4)), np.zeros((0, N_COMPONENTS), dtype=dtype)
+        cv2 = import_optional("cv2", "vision", "LocalDescriptors")
+        sift = cv2.SIFT_create(
+            nfeatures=self.max_features, contrastThreshold=self.contrast_threshold
+        )
+        keypoints, descriptors = sift.detectAndCompute(pixels, None)
+        if descriptors is None:
+            return size, np.zeros((0, 4)), np.zeros((0, N_COMPONENTS), dtype=dtype)
+        # OpenCV keeps all features that are as strong as the last one.
+        response = np.array([point.response for point in keypoints])
+        kept = np.sort(np.argsort(-response, kind="stable")[: self.max_features])
+        points = [(*p.pt, p.size, p.angle) for p in (keypoints[i] for i in kept)]
+        descriptors = descriptors[kept]
+        if self.descriptor == "rootsift":
+            total = descriptors.sum(axis=1, keepdims=True)
+            descriptors = np.sqrt(descriptors / np.maximum(total, 1))
+        return size, np.array(points), descriptors.astype(dtype)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.two_d_array = False
+        return tags

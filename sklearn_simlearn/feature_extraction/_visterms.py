@@ -1,0 +1,354 @@
+"""Bags of visterms: blocks of an image by their texture and colours."""
+
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import sparse
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn.base import replacing_state
+from sklearn_simlearn.feature_extraction._images import as_images
+from sklearn_simlearn.feature_extraction._optional import import_optional
+from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
+
+N_PATTERNS = 59
+RADIUS = 2
+
+# An image is scaled down as long as it has so many blocks.
+MIN_BLOCKS = 10
+
+# Pixels of each training image from which the palette is learned.
+PALETTE_PIXELS = 1000
+
+# What two brightnesses must differ by to be told apart: interpolation in single
+# precision is exact to a tenth of it.
+TOLERANCE = 1e-3
+
+# Pixels that are compared with the palette at a time.
+PIXELS = 2**16
+
+
+class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Histograms of visual words that are blocks of the image.
+
+    An image is cut into square blocks that overlap, at its own size and scaled down
+    step by step until it has fewer than 10 blocks. A block is described by a histogram
+    of uniform local binary patterns, 59 bins for 8 neighbours at a radius of 2 pixels,
+    and by a histogram of the colours of a learned palette. Words are learned from the
+    blocks by k-means, and counted [1]_.
+
+    Parameters
+    ----------
+    n_words : int, default=10_000
+        Size of the vocabulary.
+
+    block_size : int, default=64
+        Side of a block in pixels.
+
+    step : int, default=32
+        Pixels from a block to the next one.
+
+    scale_factor : float, default=1.25
+        By what an image is scaled down from level to level.
+
+    n_colors : int, default=20
+        Size of the palette.
+
+    max_iter : int, default=20
+        Iterations of k-means.
+
+    library : {"auto", "faiss", "sklearn"}, default="auto"
+        What does k-means, as in :class:`VisualVocabulary`.
+
+    n_jobs : int, default=None
+        Number of threads.
+
+    verbose : bool, default=False
+        Show the progress on a terminal.
+
+    random_state : int, RandomState instance or None, default=None
+        Decides which pixels and blocks k-means starts from.
+
+    Attributes
+    ----------
+    palette_ : ndarray of shape (n_colors, 3), dtype float32
+        Red, green and blue, from 0 to 255.
+
+    vocabulary_ : VisualVocabulary
+        The words, of blocks described by 59 + `n_colors` numbers.
+
+    References
+    ----------
+    .. [1] G. Chechik, V. Sharma, U. Shalit and S. Bengio. Large scale online learning
+       of image similarity through ranking. JMLR 11, 2010, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_simlearn.feature_extraction import BlockVisterms
+    >>> images = np.random.default_rng(0).random((3, 128, 160, 3))
+    >>> visterms = BlockVisterms(n_words=5, n_colors=4, random_state=0)
+    >>> visterms.fit_transform(images).sum(axis=1)
+    array([12., 12., 12.], dtype=float32)
+    """
+
+    _parameter_constraints: dict = {
+        "n_words": [Interval(Integral, 1, None, closed="left")],
+        "block_size": [Interval(Integral, 1, None, closed="left")],
+        "step": [Interval(Integral, 1, None, closed="left")],
+        "scale_factor": [Interval(Real, 1, None, closed="neither")],
+        "n_colors": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "library": [StrOptions({"auto", "faiss", "sklearn"})],
+        "n_jobs": [Integral, None],
+        "verbose": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_words: int = 10_000,
+        *,
+        block_size: int = 64,
+        step: int = 32,
+        scale_factor: float = 1.25,
+        n_colors: int = 20,
+        max_iter: int = 20,
+        library: str = "auto",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ):
+        self.n_words = n_words
+        self.block_size = block_size
+        self.step = step
+        self.scale_factor = scale_factor
+        self.n_colors = n_colors
+        self.max_iter = max_iter
+        self.library = library
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None) -> Self:
+        """Learn the palette and the words.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Training images.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        self : object
+            The transformer itself.
+        """
+        with replacing_state(self):
+            self._fit(X)
+        return self
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X, y=None) -> sparse.csr_array:
+        """Learn the palette and the words, and describe the images.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Training images.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        H : csr_array of shape (n_images, n_words), dtype float32
+            Counts of words.
+        """
+        with replacing_state(self):
+            blocks = self._fit(X)
+        return self.vocabulary_.transform(blocks)
+
+    def transform(self, X) -> sparse.csr_array:
+        """Histograms of words.
+
+        Parameters
+        ----------
+        X : ImageSequence, or sequence of paths or arrays
+            Images; anything but an :class:`ImageSequence` is read by
+            :class:`ImageReader` with its default parameters. An image that is smaller
+            than a block is enlarged.
+
+        Returns
+        -------
+        H : csr_array of shape (n_images, n_words), dtype float32
+            Counts of words.
+        """
+        check_is_fitted(self)
+        blocks = list(self._map(as_images(X), self._describe, "blocks"))
+        return self.vocabulary_.transform(blocks)
+
+    def _fit(self, X):
+        """Set the fitted attributes; blocks of all images."""
+        images = as_images(X)
+        rng = check_random_state(self.random_state)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=2)
+        pixels = list(self._map(images, _draw_pixels, "colours"))
+        self.palette_ = self._learn(self.n_colors, pixels, seeds[0]).words_
+        blocks = list(self._map(images, self._describe, "blocks"))
+        self.vocabulary_ = self._learn(self.n_words, blocks, seeds[1])
+        return blocks
+
+    def _map(self, images, function, doing):
+        return images.map(
+            function, n_jobs=self.n_jobs, verbose=self.verbose, doing=doing
+        )
+
+    def _learn(self, n_words, descriptors, seed):
+        return VisualVocabulary(
+            n_words,
+            max_iter=self.max_iter,
+            library=self.library,
+            n_jobs=self.n_jobs,
+            random_state=int(seed),
+        ).fit(descriptors)
+
+    def _describe(self, pixels):
+        """Histograms of all blocks, at all scales."""
+        blocks = []
+        while pixels.size and not (blocks and self._n_blocks(pixels) < MIN_BLOCKS):
+            pixels = _enlarge(pixels, self.block_size)
+            codes = (local_binary_patterns(pixels), self._find_colors(pixels))
+            sizes = (N_PATTERNS, len(self.palette_))
+            histograms = [
+                block_histograms(code, size, self.block_size, self.step)
+                for code, size in zip(codes, sizes, strict=True)
+            ]
+            blocks.append(np.hstack(histograms))
+            pixels = _scale_down(pixels, self.scale_factor)
+        width = N_PATTERNS + len(self.palette_)
+        return np.concatenate([np.zeros((0, width), dtype=np.float32), *blocks])
+
+    def _n_blocks(self, pixels):
+        counts = ((n - self.block_size) // self.step + 1 for n in pixels.shape[:2])
+        return np.prod([max(count, 0) for count in counts])
+
+    def _find_colors(self, pixels):
+        """Nearest colour of the palette of each pixel."""
+        flat = pixels.reshape(-1, 3)
+        colors = np.empty(len(flat), dtype=np.intp)
+        half_squares = 0.5 * np.square(self.palette_).sum(axis=1)
+        for start in range(0, len(flat), PIXELS):
+            block = flat[start : start + PIXELS].astype(np.float32)
+            nearness = block @ self.palette_.T - half_squares
+            colors[start : start + PIXELS] = nearness.argmax(axis=1)
+        return colors.reshape(pixels.shape[:2])
+
+    @property
+    def _n_features_out(self):
+        return self.n_words
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+def local_binary_patterns(pixels: np.ndarray) -> np.ndarray:
+    """Pattern of each pixel, of 8 neighbours on a circle of radius 2.
+
+    A neighbour's bit is set where it is at least as bright as the pixel. The 58
+    patterns with at most two changes around the circle have a number of their own, in
+    the order of their bits, and all others the number 58. The image is continued by its
+    edge.
+
+    Parameters
+    ----------
+    pixels : ndarray of shape (height, width, 3), dtype uint8
+
+    Returns
+    -------
+    patterns : ndarray of shape (height, width), dtype uint8
+    """
+    cv2 = import_optional("cv2", "vision", "BlockVisterms")
+    gray = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    height, width = gray.shape
+    padded = np.pad(gray, RADIUS, mode="edge")
+
+    def shifted(down, right):
+        top, left = RADIUS + down, RADIUS + right
+        return padded[top : top + height, left : left + width]
+
+    codes = np.zeros(gray.shape, dtype=np.uint8)
+    threshold = gray - np.float32(TOLERANCE)
+    for bit in range(8):
+        down = -RADIUS * np.sin(np.pi * bit / 4)
+        right = RADIUS * np.cos(np.pi * bit / 4)
+        neighbour = np.zeros_like(gray)
+        for y, weight_y in _split(down):
+            for x, weight_x in _split(right):
+                neighbour += np.float32(weight_y * weight_x) * shifted(y, x)
+        codes |= (neighbour > threshold).astype(np.uint8) << np.uint8(bit)
+    return _UNIFORM[codes]
+
+
+def block_histograms(codes, n_codes, block_size, step) -> np.ndarray:
+    """How often each code is in each block, as parts of 1."""
+    windows = sliding_window_view(codes, (block_size, block_size))[::step, ::step]
+    n_blocks = windows.shape[0] * windows.shape[1]
+    codes = windows.reshape(n_blocks, -1) + n_codes * np.arange(n_blocks)[:, None]
+    counts = np.bincount(codes.ravel(), minlength=n_blocks * n_codes)
+    return counts.reshape(n_blocks, n_codes).astype(np.float32) / block_size**2
+
+
+def _make_uniform_table():
+    """Number of each 8-bit pattern."""
+    bits = np.arange(256)[:, None] >> np.arange(8) & 1
+    is_uniform = (bits != np.roll(bits, 1, axis=1)).sum(axis=1) <= 2
+    table = np.full(256, N_PATTERNS - 1, dtype=np.uint8)
+    table[is_uniform] = np.arange(N_PATTERNS - 1)
+    return table
+
+
+_UNIFORM = _make_uniform_table()
+
+
+def _split(shift):
+    """Whole shifts and their weights that make a fractional one."""
+    shift = round(float(shift), 12)
+    whole = int(np.floor(shift))
+    rest = shift - whole
+    return [(whole, 1 - rest)] + ([(whole + 1, rest)] if rest else [])
+
+
+def _draw_pixels(pixels):
+    """Pixels that lie regularly over an image."""
+    flat = pixels.reshape(-1, 3)
+    return flat[:: max(1, len(flat) // PALETTE_PIXELS)].astype(np.float32)
+
+
+def _enlarge(pixels, smallest):
+    """The image with its shorter side at least as long as a block."""
+    cv2 = import_optional("cv2", "vision", "BlockVisterms")
+    if min(pixels.shape[:2]) >= smallest:
+        return pixels
+    height, width = (max(n, smallest) for n in pixels.shape[:2])
+    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def _scale_down(pixels, factor):
+    cv2 = import_optional("cv2", "vision", "BlockVisterms")
+    height, width = (max(1, round(n / factor)) for n in pixels.shape[:2])
+    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)

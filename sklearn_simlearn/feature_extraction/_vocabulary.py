@@ -1,0 +1,436 @@
+"""Visual words: descriptors of images as histograms."""
+
+from numbers import Integral, Real
+from tempfile import TemporaryFile
+from typing import Any, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.random import sample_without_replacement
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context, num_samples
+from sklearn_simlearn.base import replacing_state
+from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
+from sklearn_simlearn.feature_extraction._words import (
+    BLOCK,
+    WordSearch,
+    choose_library,
+    float_blocks,
+    learn_words,
+)
+
+# Width of soft assignment as a part of the distance to the nearest word, and the number
+# of descriptors from which that is estimated.
+SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
+
+# Bytes of descriptors for k-means that are kept in memory.
+MAX_MEMORY = 2**32
+
+
+class VisualVocabulary(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    r"""Histograms of visual words.
+
+    k-means of the descriptors of the training images gives the words. An image becomes
+    a histogram that says how often each word is the nearest one to its descriptors.
+
+    Parameters
+    ----------
+    n_words : int, default=20_000
+        Size of the vocabulary.
+
+    assignment : {"hard", "soft"}, default="hard"
+        "hard" counts the nearest word of each descriptor. "soft" shares a descriptor
+        out among its `n_neighbors` nearest words [1]_, with weights
+
+        .. math:: w_i \propto \exp\left(-\frac{d_i^2}{2 \sigma^2}\right),
+            \qquad \sum_i w_i = 1,
+
+        of their distances :math:`d_i`.
+
+    search : {"exact", "hnsw", "ivf"}, default="exact"
+        How nearest words are found, in `fit` and afterwards: exactly, by a graph or by
+        an inverted file. The last two are for large vocabularies and need FAISS.
+
+    n_neighbors : int, default=3
+        Words per descriptor if the assignment is soft.
+
+    sigma : float or None, default=None
+        Width of soft assignment. None takes a quarter of the root mean square of the
+        distances between training descriptors and their nearest words.
+
+    max_iter : int, default=20
+        Iterations of k-means.
+
+    points_per_word : int or None, default=256
+        Most training descriptors that k-means takes for each word, drawn at random;
+        None takes all.
+
+    library : {"auto", "faiss", "sklearn"}, default="auto"
+        What does k-means and search. "auto" is FAISS where it is installed, and
+        scikit-learn otherwise.
+
+    n_jobs : int, default=None
+        Number of threads.
+
+    random_state : int, RandomState instance or None, default=None
+        Decides which descriptors k-means starts from and which ones it takes. An int
+        makes words repeatable, but for ``search="hnsw"`` with several threads, which
+        build graphs in an order of their own.
+
+    Attributes
+    ----------
+    words_ : ndarray of shape (n_words, n_components), dtype float32
+        The words. :class:`~sklearn_simlearn.SparseMahalanobisLearner` takes them as
+        `words`.
+
+    library_ : {"faiss", "sklearn"}
+        What did k-means.
+
+    sigma_ : float
+        Width of soft assignment, if the assignment is soft.
+
+    n_features_in_ : int
+        Components of a descriptor.
+
+    Notes
+    -----
+    Descriptors may be larger than the memory. In float32 and mapped into memory, as
+    :meth:`LocalFeatures.load` gives them, they are used by FAISS where they are if all
+    of them are taken. A sample of more than 4 GiB goes to a temporary file. With
+    scikit-learn, it has to fit into memory. For 500,000 words, ``search="hnsw"`` makes
+    k-means itself feasible.
+
+    References
+    ----------
+    .. [1] J. Philbin, O. Chum, M. Isard, J. Sivic and A. Zisserman. Lost in
+       quantization: improving particular object retrieval in large scale image
+       databases. CVPR, 2008.
+
+    Examples
+    --------
+    Descriptors of two images, of which the second has only one:
+
+    >>> import numpy as np
+    >>> from sklearn_simlearn.feature_extraction import VisualVocabulary
+    >>> descriptors = [np.array([[0.0, 0], [5, 5], [5, 6]]), np.array([[0.0, 1]])]
+    >>> vocabulary = VisualVocabulary(2, random_state=0).fit(descriptors)
+    >>> np.sort(vocabulary.transform(descriptors).toarray(), axis=1)
+    array([[1., 2.],
+           [0., 1.]], dtype=float32)
+    """
+
+    _parameter_constraints: dict = {
+        "n_words": [Interval(Integral, 1, None, closed="left")],
+        "assignment": [StrOptions({"hard", "soft"})],
+        "search": [StrOptions({"exact", "hnsw", "ivf"})],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "sigma": [Interval(Real, 0, None, closed="neither"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "points_per_word": [Interval(Integral, 1, None, closed="left"), None],
+        "library": [StrOptions({"auto", "faiss", "sklearn"})],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_words: int = 20_000,
+        *,
+        assignment: str = "hard",
+        search: str = "exact",
+        n_neighbors: int = 3,
+        sigma: float | None = None,
+        max_iter: int = 20,
+        points_per_word: int | None = 256,
+        library: str = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ):
+        self.n_words = n_words
+        self.assignment = assignment
+        self.search = search
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.max_iter = max_iter
+        self.points_per_word = points_per_word
+        self.library = library
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @classmethod
+    def from_words(cls, words: ArrayLike, **params) -> Self:
+        """A vocabulary of words that are known already, ready to transform.
+
+        Parameters
+        ----------
+        words : array-like of shape (n_words, n_components)
+            The words.
+
+        **params : dict
+            Parameters of the vocabulary. Soft assignment needs a `sigma`.
+
+        Returns
+        -------
+        vocabulary : VisualVocabulary
+            Fitted. A pipeline that is going to be fitted takes it within a
+            :class:`~sklearn.frozen.FrozenEstimator`.
+        """
+        words = check_array(words, dtype=np.float32, order="C")
+        self = cls(**{**params, "n_words": len(words)})
+        self._validate_params()
+        if self.assignment == "soft" and self.sigma is None:
+            raise ValueError(
+                "sigma=None is estimated from descriptors, and here are only words: "
+                "pass a number."
+            )
+        self._set_words(words, choose_library(self.library, self.search), self.sigma)
+        return self
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None) -> Self:
+        """Learn the words.
+
+        Parameters
+        ----------
+        X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
+            Descriptors of the training images.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        self : object
+            The vocabulary itself.
+        """
+        library = choose_library(self.library, self.search)
+        descriptors = check_descriptors(X)[1]
+        if len(descriptors) < self.n_words:
+            raise ValueError(
+                f"n_words={self.n_words} needs at least as many descriptors; got "
+                f"{len(descriptors)}. Lower n_words, or fit on more images."
+            )
+        with replacing_state(self):
+            rng = check_random_state(self.random_state)
+            seed = rng.randint(np.iinfo(np.int32).max)
+            sample = self._draw(descriptors, rng)
+            words = learn_words(
+                sample,
+                self.n_words,
+                library=library,
+                search=self.search,
+                max_iter=self.max_iter,
+                seed=seed,
+                n_threads=effective_n_jobs(self.n_jobs),
+            )
+            self._set_words(words, library, self.sigma)
+            if self.assignment == "soft" and self.sigma is None:
+                step = -(-len(sample) // MAX_SIGMA_SAMPLE)
+                squares = self._find(np.ascontiguousarray(sample[::step]), 1)[0]
+                rms = np.sqrt(squares.mean(dtype=np.float64))
+                self.sigma_ = float(max(SIGMA * rms, np.finfo(np.float32).tiny))
+        return self
+
+    def transform(self, X) -> sparse.csr_array:
+        """Histograms of words.
+
+        Parameters
+        ----------
+        X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
+            Descriptors of images.
+
+        Returns
+        -------
+        H : csr_array of shape (n_images, n_words), dtype float32
+            Counts, or sums of weights if the assignment is soft.
+        """
+        check_is_fitted(self)
+        offsets, descriptors = check_descriptors(X, self.n_features_in_)
+        n_images, n_words = len(offsets) - 1, len(self.words_)
+        is_soft = self.assignment == "soft"
+        n_neighbors = min(self.n_neighbors, n_words) if is_soft else 1
+        shape = (len(descriptors), n_neighbors)
+        words = np.empty(shape, dtype=np.int32)
+        weights = np.ones(shape, dtype=np.float32)
+        for start, block in float_blocks(descriptors):
+            part = slice(start, start + len(block))
+            squares, words[part] = self._find(block, n_neighbors)
+            if is_soft:
+                weights[part] = soften(squares, self.sigma_)
+        images = np.repeat(np.arange(n_images), np.diff(offsets) * n_neighbors)
+        histograms = sparse.coo_array(
+            (weights.ravel(), (images, words.ravel())), shape=(n_images, n_words)
+        )
+        return histograms.tocsr()
+
+    def assign(self, X: LocalFeatures) -> LocalFeatures:
+        """The same features with their nearest words.
+
+        Parameters
+        ----------
+        X : LocalFeatures
+            Features with descriptors.
+
+        Returns
+        -------
+        features : LocalFeatures
+            With `words`; all else is shared with `X`.
+        """
+        check_is_fitted(self)
+        return X.replace_words(self.find_words(check_descriptors(X)[1]))
+
+    def find_words(self, descriptors: np.ndarray) -> np.ndarray:
+        """Nearest word of each descriptor.
+
+        Parameters
+        ----------
+        descriptors : ndarray of shape (n_points, n_components)
+            Descriptors of any number of images.
+
+        Returns
+        -------
+        words : ndarray of shape (n_points,), dtype int32
+        """
+        check_is_fitted(self)
+        descriptors = check_descriptors([descriptors], self.n_features_in_)[1]
+        words = np.empty(len(descriptors), dtype=np.int32)
+        for start, block in float_blocks(descriptors):
+            words[start : start + len(block)] = self._find(block, 1)[1].ravel()
+        return words
+
+    # -- inputs are sound from here on --
+
+    def _draw(self, descriptors, rng):
+        """Training descriptors in float32, without a copy if that is possible."""
+        n = len(descriptors)
+        if self.points_per_word is not None:
+            n = min(n, self.points_per_word * self.n_words)
+        if n == len(descriptors) and descriptors.dtype == np.float32:
+            for _ in float_blocks(descriptors):
+                pass  # all of them are finite
+            return descriptors
+        rows = np.sort(
+            sample_without_replacement(len(descriptors), n, random_state=rng)
+        )
+        sample = make_room((n, descriptors.shape[1]))
+        for start in range(0, n, BLOCK):
+            part = rows[start : start + BLOCK]
+            for _, block in float_blocks(descriptors[part]):
+                sample[start : start + BLOCK] = block
+        return sample
+
+    def _set_words(self, words, library, sigma):
+        self.words_, self.library_ = words, library
+        self.n_features_in_ = words.shape[1]
+        if self.assignment == "soft":
+            self.sigma_ = sigma
+        if self.search != "exact":
+            self._index = WordSearch(words, library=library, search=self.search)
+            self._graph = self._index.to_bytes()
+
+    def _find(self, block, n_neighbors):
+        if not hasattr(self, "_index"):
+            self._index = WordSearch(
+                self.words_,
+                library=self.library_,
+                search=self.search,
+                graph=getattr(self, "_graph", None),
+            )
+        return self._index.find(block, n_neighbors, effective_n_jobs(self.n_jobs))
+
+    @property
+    def _n_features_out(self):
+        return len(self.words_)
+
+    def __getstate__(self):
+        # An index of FAISS cannot be pickled; it is opened again when it is needed.
+        return {k: v for k, v in super().__getstate__().items() if k != "_index"}
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+def make_room(shape: tuple[int, int]) -> np.ndarray:
+    """Space for float32 values: in memory, or in a temporary file if it is large."""
+    if 4 * shape[0] * shape[1] <= MAX_MEMORY:
+        return np.empty(shape, dtype=np.float32)
+    with TemporaryFile() as file:
+        return np.memmap(file, dtype=np.float32, shape=shape)
+
+
+def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
+    """exp(-d^2 / 2 sigma^2) of squared distances, nearest first, divided by the sum."""
+    with np.errstate(under="ignore", over="ignore"):
+        # Relative to the nearest word, whose weight is 1 then whatever its distance.
+        weights = np.exp((squares[:, :1] - squares) / (2 * sigma) / sigma)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def check_descriptors(X, n_components: int | None = None):
+    """Where images begin among the descriptors, and these.
+
+    Parameters
+    ----------
+    X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
+
+    n_components : int, default=None
+        What descriptors must have; anything if None.
+
+    Returns
+    -------
+    offsets : ndarray of shape (n_images + 1,)
+
+    descriptors : ndarray of shape (n_points, n_components)
+    """
+    if isinstance(X, LocalFeatures):
+        if X.descriptors is None:
+            raise ValueError(
+                "The features have no descriptors: extract or load them with these."
+            )
+        offsets, descriptors = X.offsets, X.descriptors
+    else:
+        if isinstance(X, np.ndarray) and X.ndim == 2:
+            raise ValueError(
+                "Descriptors come image by image, but X is one array of 2 dimensions: "
+                "pass LocalFeatures, or a list with an array per image."
+            )
+        parts = [_check_part(part, i) for i, part in enumerate(X)]
+        if num_samples(parts) == 0:
+            raise ValueError("There are no images: X is empty.")
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise ValueError(
+                "All descriptors must have one number of components; got "
+                f"{sorted(widths)}."
+            )
+        offsets = np.append(0, np.cumsum([len(part) for part in parts]))
+        descriptors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if n_components is not None and descriptors.shape[1] != n_components:
+        raise ValueError(
+            f"The descriptors have {descriptors.shape[1]} components, but those of the "
+            f"training images had {n_components}."
+        )
+    return offsets, descriptors
+
+
+def _check_part(part, i):
+    part = np.asarray(part)
+    if part.ndim != 2 or part.dtype.kind not in "biuf" or part.shape[1] == 0:
+        raise ValueError(
+            "Descriptors of an image are numbers of shape (n_points, n_components); "
+            f"got {part.dtype} of shape {part.shape} for image {i}."
+        )
+    return part

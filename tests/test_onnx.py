@@ -1,0 +1,151 @@
+"""ONNXDescriptors, with small networks made here."""
+
+import pickle
+import re
+import sys
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from onnx import TensorProto, helper
+from sklearn.base import clone
+
+from sklearn_simlearn.feature_extraction import ImageReader, ONNXDescriptors
+from sklearn_simlearn.feature_extraction._onnx import _open_session
+
+PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
+
+
+def save_network(path, *, shape=("n", 3, "h", "w")):
+    """x -> maps = relu(3 x + 1) -> means over all places -> twice."""
+    axes = [2, 3] if shape[1] == 3 else [1, 2]
+    nodes = [
+        helper.make_node("Mul", ["x", "three"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "one"], ["shifted"]),
+        helper.make_node("Relu", ["shifted"], ["maps"]),
+        helper.make_node("ReduceMean", ["maps", "axes"], ["means"], keepdims=0),
+        helper.make_node("Add", ["means", "means"], ["out"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], 3))],
+        [
+            helper.make_tensor("three", TensorProto.FLOAT, (), [3.0]),
+            helper.make_tensor("one", TensorProto.FLOAT, (), [1.0]),
+            helper.make_tensor("axes", TensorProto.INT64, (2,), axes),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    return str(path)
+
+
+def make_images(n=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return list(rng.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "shape", [("n", 3, 8, 8), ("n", 8, 8, 3), (2, 3, 8, 8), ("n", 3, "h", "w")], ids=str
+)
+def test_layouts_batches_and_layers(tmp_path, shape):
+    path = save_network(tmp_path / "net.onnx", shape=shape)
+    images = make_images()
+    expected = np.array([3 * image.mean(axis=(0, 1)) / 255 + 1 for image in images])
+    params = {**PLAIN, "image_size": 8}
+    V = ONNXDescriptors(path, **params, batch_size=2).fit_transform(images)
+    assert V.dtype == np.float32
+    assert_allclose(V, 2 * expected, rtol=1e-5)
+    for layer in ("maps", "means"):
+        inner = ONNXDescriptors(path, layer, **params, n_jobs=2).fit(images)
+        assert_allclose(inner.transform(images), expected, rtol=1e-5)
+
+
+def test_colours_are_normalised(tmp_path):
+    path = save_network(tmp_path / "net.onnx", shape=("n", 3, 8, 8))
+    image = np.full((8, 8, 3), 255, dtype=np.uint8)
+    mean, std = np.array([0.5, 0.25, 0.0]), np.array([0.5, 0.5, 2.0])
+    V = ONNXDescriptors(path, mean=mean, std=std).fit_transform([image])
+    assert_allclose(V[0], 2 * (3 * (1 - mean) / std + 1), rtol=1e-5)
+
+
+def test_images_are_cut_to_their_centre(tmp_path):
+    path = save_network(tmp_path / "net.onnx", shape=("n", 3, 8, 8))
+    wide = np.zeros((16, 48, 3), dtype=np.uint8)
+    wide[:, 16:32] = 51
+    tall = wide.swapaxes(0, 1)
+    small = np.full((2, 2, 3), 51, dtype=np.uint8)
+    V = ONNXDescriptors(path, **PLAIN).fit_transform([wide, tall, small])
+    assert_allclose(V, 2 * (3 * 0.2 + 1), rtol=1e-5)
+
+
+def test_unreadable_images_get_zeros(tmp_path):
+    path = save_network(tmp_path / "net.onnx")
+    read = ImageReader(on_error="skip").fit_transform([*make_images(2), b"nothing"])
+    V = ONNXDescriptors(path).fit_transform(read)
+    assert_array_equal((V != 0).any(axis=1), [True, True, False])
+
+
+def test_habits_of_estimators(tmp_path):
+    path = save_network(tmp_path / "net.onnx")
+    images = make_images()
+    estimator = ONNXDescriptors(path)
+    for name in estimator.get_params():
+        bad = clone(estimator).set_params(**{name: object()})
+        with pytest.raises(ValueError, match=name):
+            bad.fit(images)
+    estimator.fit(images)
+    V = estimator.transform(images)
+    assert list(estimator.get_feature_names_out()) == [
+        f"onnxdescriptors{i}" for i in range(3)
+    ]
+    copy = pickle.loads(pickle.dumps(estimator))
+    assert_array_equal(copy.transform(images), V)
+    frame = copy.set_output(transform="pandas").transform(images)
+    assert_array_equal(frame.to_numpy(), V)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"layer": "nowhere"}, "has no value 'nowhere'; among those it has are"),
+        ({"mean": (0, 0)}, "mean must hold 3 numbers"),
+        ({"std": (1, 0, 1)}, "std must not be 0"),
+    ],
+)
+def test_bad_parameters(tmp_path, params, message):
+    path = save_network(tmp_path / "net.onnx")
+    with pytest.raises(ValueError, match=message):
+        ONNXDescriptors(path, **params).fit(make_images())
+
+
+def test_bad_networks(tmp_path):
+    path = save_network(tmp_path / "net.onnx", shape=("n", 4, 8, 8))
+    with pytest.raises(ValueError, match=r"must take images of shape \(n, 3"):
+        ONNXDescriptors(path).fit(make_images())
+    with pytest.raises(FileNotFoundError):
+        ONNXDescriptors(tmp_path / "none.onnx").fit(make_images())
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no network")
+    with pytest.raises(ValueError, match=r"broken\.onnx is no network"):
+        ONNXDescriptors(broken).fit(make_images())
+
+
+def test_missing_onnxruntime_names_the_extra(tmp_path, monkeypatch):
+    path = save_network(tmp_path / "net.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    _open_session.cache_clear()
+    with pytest.raises(ImportError, match=re.escape("sklearn-simlearn[onnx]")):
+        ONNXDescriptors(path).fit(make_images())
+
+
+def test_gray_picture_is_the_same_in_all_channels(tmp_path):
+    path = save_network(tmp_path / "net.onnx", shape=("n", 3, 8, 8))
+    gray = cv2.cvtColor(make_images(1)[0], cv2.COLOR_RGB2GRAY)
+    V = ONNXDescriptors(path, **PLAIN).fit_transform([gray])
+    assert_allclose(V[0], V[0, 0], rtol=1e-6)

@@ -1,0 +1,357 @@
+"""VisualVocabulary, VLAD, PowerNormalizer: against naive references."""
+
+import pickle
+import re
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sklearn_simlearn import SparseMahalanobisLearner
+from sklearn_simlearn.feature_extraction import (
+    VLAD,
+    LocalFeatures,
+    PowerNormalizer,
+    VisualVocabulary,
+)
+
+LIBRARIES = ["faiss", "sklearn"]
+
+
+def make_descriptors(n_images=12, n_points=40, n_components=8, seed=0):
+    """Descriptors of images around common centres; the third image has none."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(20, n_components)) * 3
+    parts = []
+    for i in range(n_images):
+        n = 0 if i == 2 else n_points + i
+        noise = rng.normal(size=(n, n_components))
+        parts.append((centers[rng.integers(0, 20, n)] + noise).astype(np.float32))
+    return parts
+
+
+def as_features(parts):
+    n = sum(map(len, parts))
+    return LocalFeatures(
+        np.append(0, np.cumsum([len(part) for part in parts])),
+        *np.ones((4, n)),
+        descriptors=np.concatenate(parts),
+    )
+
+
+def squared_distances(part, words):
+    differences = part[:, None].astype(np.float64) - words
+    return np.square(differences).sum(axis=2)
+
+
+PARTS = make_descriptors()
+
+
+# -- words --
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_hard_assignment_against_a_loop(library):
+    vocabulary = VisualVocabulary(15, library=library, random_state=0).fit(PARTS)
+    assert vocabulary.library_ == library
+    assert vocabulary.words_.shape == (15, 8)
+    assert vocabulary.words_.dtype == np.float32
+    expected = np.zeros((len(PARTS), 15))
+    nearest = []
+    for i, part in enumerate(PARTS):
+        for word in squared_distances(part, vocabulary.words_).argmin(axis=1):
+            expected[i, word] += 1
+            nearest.append(word)
+    H = vocabulary.transform(PARTS)
+    assert isinstance(H, sparse.csr_array)
+    assert H.dtype == np.float32
+    assert_array_equal(H.toarray(), expected)
+    features = as_features(PARTS)
+    assert_array_equal(vocabulary.transform(features).toarray(), expected)
+    assert_array_equal(vocabulary.assign(features).words, nearest)
+    assert_array_equal(vocabulary.find_words(features.descriptors), nearest)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_soft_assignment_against_a_loop(library):
+    vocabulary = VisualVocabulary(
+        15, assignment="soft", n_neighbors=4, library=library, random_state=0
+    ).fit(PARTS)
+    sigma = vocabulary.sigma_
+    every = squared_distances(np.concatenate(PARTS), vocabulary.words_)
+    assert_allclose(sigma, 0.25 * np.sqrt(every.min(axis=1).mean()), rtol=1e-4)
+    expected = np.zeros((len(PARTS), 15))
+    for i, part in enumerate(PARTS):
+        for squares in squared_distances(part, vocabulary.words_):
+            nearest = np.argsort(squares)[:4]
+            weights = np.exp(-squares[nearest] / (2 * sigma**2))
+            expected[i, nearest] += weights / weights.sum()
+    assert_allclose(vocabulary.transform(PARTS).toarray(), expected, atol=1e-3)
+    assert_allclose(
+        vocabulary.transform(PARTS).sum(axis=1), [len(part) for part in PARTS], 1e-5
+    )
+
+
+def test_k_means_of_both_libraries_is_as_good():
+    """Words of either are where a run of k-means ends: at the means of their points."""
+    errors = {}
+    X = np.concatenate(PARTS)
+    for library in LIBRARIES:
+        vocabulary = VisualVocabulary(
+            20, library=library, max_iter=100, random_state=0
+        ).fit(PARTS)
+        squares = squared_distances(X, vocabulary.words_)
+        word = squares.argmin(axis=1)
+        for i in np.unique(word):
+            mean = X[word == i].mean(axis=0)
+            assert_allclose(vocabulary.words_[i], mean, atol=1e-4)
+        errors[library] = squares.min(axis=1).mean()
+    assert errors["faiss"] == pytest.approx(errors["sklearn"], rel=0.25)
+
+
+@pytest.mark.parametrize("search", ["hnsw", "ivf"])
+def test_approximate_search_agrees(search):
+    parts = make_descriptors(n_points=300, n_components=16)
+    exact = VisualVocabulary(200, max_iter=3, random_state=0).fit(parts)
+    other = VisualVocabulary.from_words(exact.words_, search=search)
+    X = np.concatenate(parts)
+    agreement = np.mean(exact.find_words(X) == other.find_words(X))
+    assert agreement > 0.97
+    # The index is kept by what pickles, and opened again.
+    again = pickle.loads(pickle.dumps(other))
+    assert_array_equal(again.find_words(X), other.find_words(X))
+    fitted = clone(other).set_params(n_words=50, max_iter=3, random_state=0).fit(parts)
+    assert fitted.words_.shape == (50, 16)
+    with pytest.raises(ValueError, match="pass library='faiss'"):
+        clone(other).set_params(library="sklearn").fit(parts)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_random_state_and_threads(library):
+    fit = [
+        VisualVocabulary(30, library=library, random_state=seed, n_jobs=n).fit(PARTS)
+        for seed, n in ((0, 1), (0, 2), (1, 1))
+    ]
+    assert_array_equal(fit[0].words_, fit[1].words_)
+    assert (fit[0].words_ != fit[2].words_).any()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+def test_descriptors_of_every_type(dtype):
+    parts = [np.abs(part * 10).astype(dtype) for part in PARTS]
+    vocabulary = VisualVocabulary(10, random_state=0).fit(parts)
+    plain = [part.astype(np.float32) for part in parts]
+    expected = VisualVocabulary(10, random_state=0).fit(plain)
+    assert_array_equal(vocabulary.words_, expected.words_)
+    assert_array_equal(
+        vocabulary.transform(parts).toarray(), expected.transform(plain).toarray()
+    )
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_mapped_descriptors_are_not_copied(tmp_path, monkeypatch, library):
+    as_features(PARTS).save(tmp_path)
+    features = LocalFeatures.load(tmp_path)
+    seen = []
+    module = "sklearn_simlearn.feature_extraction._vocabulary.learn_words"
+
+    def learn(X, n_words, **options):
+        seen.append(X)
+        return np.ascontiguousarray(X[:n_words])
+
+    monkeypatch.setattr(module, learn)
+    vocabulary = VisualVocabulary(10, library=library, points_per_word=None)
+    vocabulary.fit(features)
+    assert np.shares_memory(seen[0], features.descriptors)
+    monkeypatch.undo()
+    words = VisualVocabulary(10, library=library, random_state=0).fit(features).words_
+    other = VisualVocabulary(10, library=library, random_state=0).fit(PARTS).words_
+    assert_array_equal(words, other)
+
+
+def test_large_samples_go_to_a_file(monkeypatch):
+    module = "sklearn_simlearn.feature_extraction._vocabulary"
+    params = {"points_per_word": 20, "random_state": 0}
+    expected = VisualVocabulary(10, **params).fit(PARTS)
+    monkeypatch.setattr(f"{module}.MAX_MEMORY", 0)
+    monkeypatch.setattr(f"{module}.BLOCK", 7)
+    vocabulary = VisualVocabulary(10, **params)
+    sample = vocabulary._draw(np.concatenate(PARTS), np.random.RandomState(0))
+    assert isinstance(sample, np.memmap)
+    assert_array_equal(vocabulary.fit(PARTS).words_, expected.words_)
+
+
+def test_points_per_word_draws_a_sample():
+    few = VisualVocabulary(4, points_per_word=2, random_state=0)
+    sample = few._draw(np.concatenate(PARTS), np.random.RandomState(0))
+    assert sample.shape == (8, 8)
+    assert len(np.unique(sample, axis=0)) == 8
+    assert few.fit(PARTS).transform(PARTS).shape == (12, 4)
+
+
+def test_from_words():
+    words = np.eye(4, 8)
+    vocabulary = VisualVocabulary.from_words(words, n_jobs=2)
+    assert vocabulary.get_params()["n_words"] == 4
+    assert_array_equal(vocabulary.words_, words)
+    assert_array_equal(vocabulary.find_words(np.eye(2, 8)), [0, 1])
+    soft = VisualVocabulary.from_words(words, assignment="soft", sigma=0.1)
+    assert_allclose(soft.transform([np.eye(1, 8)]).toarray()[0, 0], 1)
+    with pytest.raises(ValueError, match="pass a number"):
+        VisualVocabulary.from_words(words, assignment="soft")
+    with pytest.raises(ValueError, match="search"):
+        VisualVocabulary.from_words(words, search="fast")
+
+
+@pytest.mark.filterwarnings("ignore:The objective still falls")
+def test_words_feed_the_mahalanobis_learner():
+    vocabulary = VisualVocabulary(20, random_state=0)
+    X = vocabulary.fit_transform(PARTS)
+    learner = SparseMahalanobisLearner(
+        words=vocabulary.words_, max_iter=2, holdout=None, random_state=0
+    )
+    assert learner.fit(X, np.arange(12) // 3).similarity(X).shape == (12, 12)
+
+
+def test_equal_descriptors_and_one_word():
+    same = [np.ones((6, 3), dtype=np.float32)] * 2
+    for library in LIBRARIES:
+        one = VisualVocabulary(1, library=library, assignment="soft", random_state=0)
+        assert_array_equal(one.fit_transform(same).toarray(), [[6], [6]])
+    assert one.sigma_ > 0
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([], "There are no images"),
+        (np.ones((30, 3)), "one array of 2 dimensions"),
+        ([np.ones(3)], r"shape \(n_points, n_components\)"),
+        ([np.array([["a"]])], r"shape \(n_points, n_components\)"),
+        ([np.ones((20, 3)), np.ones((20, 4))], "one number of components"),
+        ([np.full((20, 3), np.nan)], "must be finite"),
+        ([np.full((20, 3), 1e300)], "must be finite in single precision"),
+        ([np.ones((4, 3))], "Lower n_words"),
+        (LocalFeatures([0, 1], [1], [1], [1], [1]), "no descriptors"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_bad_descriptors(X, message):
+    for estimator in (VisualVocabulary(5), VLAD(5)):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(X)
+        assert not hasattr(estimator, "n_features_in_")
+
+
+@pytest.mark.parametrize("estimator", [VisualVocabulary(5), VLAD(5)], ids=repr)
+def test_habits_of_estimators(estimator):
+    with pytest.raises(NotFittedError):
+        estimator.transform(PARTS)
+    for name in estimator.get_params():
+        bad = clone(estimator).set_params(**{name: object()})
+        with pytest.raises(ValueError, match=name):
+            bad.fit(PARTS)
+    fitted = clone(estimator).set_params(random_state=0).fit(PARTS)
+    names = fitted.get_feature_names_out()
+    assert len(names) == fitted.transform(PARTS).shape[1]
+    assert names[0] == f"{type(estimator).__name__.lower()}0"
+    with pytest.raises(ValueError, match="training images had 8"):
+        fitted.transform([np.ones((2, 3))])
+    copy = pickle.loads(pickle.dumps(fitted))
+    first, second = copy.transform(PARTS), fitted.transform(PARTS)
+    assert abs(first - second).max() == 0
+    # A fit that fails leaves the old state.
+    with pytest.raises(ValueError, match="There are no images"):
+        fitted.fit([])
+    assert abs(fitted.transform(PARTS) - second).max() == 0
+
+
+def test_without_faiss(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=re.escape("sklearn-simlearn[vision]")):
+        VisualVocabulary(5, search="hnsw").fit(PARTS)
+    monkeypatch.setattr(
+        "sklearn_simlearn.feature_extraction._words.has_faiss", lambda: False
+    )
+    assert VisualVocabulary(5, random_state=0).fit(PARTS).library_ == "sklearn"
+
+
+# -- VLAD --
+
+
+@pytest.mark.parametrize("intra_normalize", [True, False])
+@pytest.mark.parametrize("power", [0.5, 1])
+@pytest.mark.parametrize("n_vocabularies", [1, 2])
+def test_vlad_against_a_loop(intra_normalize, power, n_vocabularies):
+    vlad = VLAD(
+        5,
+        n_vocabularies=n_vocabularies,
+        power=power,
+        intra_normalize=intra_normalize,
+        random_state=0,
+    )
+    V = vlad.fit_transform(as_features(PARTS))
+    assert V.dtype == np.float32
+    assert V.shape == (len(PARTS), n_vocabularies * 5 * 8)
+    for i, part in enumerate(PARTS):
+        whole = []
+        for vocabulary in vlad.vocabularies_:
+            sums = np.zeros((5, 8))
+            for x in part.astype(np.float64):
+                squares = np.square(x - vocabulary.words_).sum(axis=1)
+                word = squares.argmin()
+                sums[word] += x - vocabulary.words_[word]
+            sums = np.sign(sums) * np.abs(sums) ** power
+            if intra_normalize:
+                lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+                sums /= np.maximum(lengths, 1e-12)
+            whole.append(sums.ravel())
+        whole = np.concatenate(whole)
+        whole /= max(np.linalg.norm(whole), 1e-12)
+        assert_allclose(V[i], whole, atol=2e-3)
+    assert_array_equal(V[2], 0)
+
+
+def test_vlad_in_steps_of_images(monkeypatch):
+    vlad = VLAD(5, random_state=0).fit(PARTS)
+    whole = vlad.transform(PARTS)
+    module = "sklearn_simlearn.feature_extraction._vlad.get_chunk_n_rows"
+    monkeypatch.setattr(module, lambda *args, **options: 5)
+    assert_allclose(vlad.transform(PARTS), whole, atol=1e-6)
+
+
+def test_vlad_as_a_frame():
+    vlad = VLAD(2, random_state=0).set_output(transform="pandas").fit(PARTS)
+    frame = vlad.transform(PARTS)
+    assert list(frame.columns) == [f"vlad{i}" for i in range(16)]
+
+
+# -- powers --
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "max", None])
+def test_power_normalizer(norm, dtype, rng):
+    X = rng.normal(size=(6, 4)).astype(dtype)
+    X[1] = 0
+    X[X > 1] = 0
+    expected = np.sign(X) * np.abs(X) ** 0.3
+    orders = {"l1": 1, "l2": 2, "max": np.inf}
+    if norm is not None:
+        lengths = np.linalg.norm(expected, orders[norm], axis=1, keepdims=True)
+        expected = expected / np.where(lengths > 0, lengths, 1)
+    for form in (np.asarray, sparse.csr_array):
+        found = PowerNormalizer(0.3, norm=norm).fit_transform(form(X))
+        assert found.dtype == dtype
+        found = found.toarray() if sparse.issparse(found) else found
+        assert_allclose(found, expected, rtol=1e-5)
+
+
+@parametrize_with_checks([PowerNormalizer(), PowerNormalizer(2, norm=None)])
+def test_checks_of_sklearn(estimator, check):
+    check(estimator)
