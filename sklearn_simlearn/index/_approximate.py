@@ -39,6 +39,10 @@ class ForeignItems(ABC):
         """Never return these rows again."""
         self._alive[rows] = False
 
+    def fork(self):
+        """A copy that can be changed on its own."""
+        return type(self).from_arrays(self.to_arrays())
+
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """The k best items per query as far as the index finds them, best first.
 

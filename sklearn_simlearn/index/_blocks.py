@@ -6,6 +6,7 @@ times and blocks stay few.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 
 import numpy as np
 
@@ -83,6 +84,13 @@ class BlockedItems:
             ]
             self._start(n_threads, [self._stack(parts)])
         return kept
+
+    def fork(self):
+        """A copy that can be changed on its own; the blocks are shared."""
+        other = copy(self)
+        for name in ("_blocks", "_lengths", "_unread", "_alive"):
+            setattr(other, name, copy(getattr(self, name)))
+        return other
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """The k best items per query, best first, ties by the lower row.

@@ -29,7 +29,7 @@ from sklearn_simlearn.index._folder import FolderMixin
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
 from sklearn_simlearn.index._selection import cut_lists, read_exclude, read_filter
-from sklearn_simlearn.index._storage import damaged
+from sklearn_simlearn.index._storage import damaged, is_mapped
 
 # Items whose encodings are compared when an estimator is replaced and the raw items
 # are not there: enough that a changed weight of a word shows, few enough to keep.
@@ -483,6 +483,14 @@ class SimilarityIndex(
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_items")
+
+    def __sizeof__(self):
+        """Bytes in memory, for those who budget it, as Dask does."""
+        size = super().__sizeof__()
+        if hasattr(self, "_items"):
+            arrays = [*self._items.to_arrays().values(), self._ids.values]
+            size += sum(array.nbytes for array in arrays if not is_mapped(array))
+        return size
 
 
 def _take_or_none(table, rows):

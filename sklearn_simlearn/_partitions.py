@@ -1,0 +1,84 @@
+"""Dask collections as blocks of rows, for all that works on more data than memory."""
+
+import numpy as np
+
+from sklearn_simlearn._sklearn import num_samples, safe_indexing
+
+
+def is_partitioned(X) -> bool:
+    """Whether X is a collection of Dask, which nobody should turn into one array."""
+    return hasattr(X, "__dask_graph__")
+
+
+def row_blocks(X, name: str = "X") -> list:
+    """The blocks of rows of a Dask array, frame or column, as delayed objects."""
+    if not hasattr(X, "to_delayed"):
+        raise TypeError(
+            f"{name} must be a Dask array, DataFrame or Series; got {type(X).__name__}."
+        )
+    if getattr(X, "numblocks", (1, 1))[1:] not in ((), (1,)):
+        X = X.rechunk({1: -1})
+    return np.ravel(X.to_delayed()).tolist()
+
+
+def blocks_beside(values, X, name: str) -> list:
+    """What belongs to the rows of X, in the same blocks: of Dask, or cut to them.
+
+    Parameters
+    ----------
+    values : Dask collection, array-like or None
+        One entry per row of X; None stands for nothing.
+
+    X : Dask collection
+        The rows.
+
+    name : str
+        What an error message calls the values.
+    """
+    if is_partitioned(values):
+        blocks = row_blocks(values, name)
+        if len(blocks) != X.npartitions:
+            raise ValueError(
+                f"{name} must have the partitions of X; got {len(blocks)} of them for "
+                f"{X.npartitions}. Rechunk or repartition one of them."
+            )
+        return blocks
+    if values is None:
+        return [None] * X.npartitions
+    lengths = np.array(getattr(X, "chunks", [[np.nan]])[0], dtype=float)
+    if np.isnan(lengths).any():
+        raise ValueError(
+            f"The lengths of the partitions of X are not known, so {name} cannot be "
+            "cut to them: give it as a Dask collection with the same partitions, or "
+            "call X.compute_chunk_sizes() first."
+        )
+    if num_samples(values) != lengths.sum():
+        raise ValueError(
+            f"{name} must have one entry per row of X; got {num_samples(values)} for "
+            f"{lengths.sum():.0f} rows."
+        )
+    return cut(values, lengths.astype(np.int64))
+
+
+def cut(table, lengths) -> list:
+    """Consecutive parts of a table of any kind."""
+    stops = np.cumsum(lengths).tolist()
+    return [
+        safe_indexing(table, slice(start, stop))
+        for start, stop in zip([0, *stops], stops, strict=False)
+    ]
+
+
+def read_rows(block):
+    """Samples of a block: a column of vectors becomes an array, others are kept."""
+    if not hasattr(block, "iloc"):
+        return block
+    if block.ndim == 2 and block.shape[1] == 1 and len(block):
+        is_vectors = np.ndim(block.iloc[0, 0]) == 1
+        block = block.iloc[:, 0] if is_vectors else block
+    if block.ndim == 1:
+        vectors = [np.asarray(vector) for vector in block]
+        if len({len(vector) for vector in vectors}) > 1:
+            raise ValueError("The vectors in a column must have one length.")
+        return np.stack(vectors) if vectors else np.empty((0, 0))
+    return block
