@@ -19,8 +19,9 @@ from sklearn_simlearn._oasis_path import (
     describe_start,
 )
 from sklearn_simlearn._oasis_steps import Rankers, Settings, draw_stream
+from sklearn_simlearn._partitions import settle
 from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn._shuffle import Partitions, settle
+from sklearn_simlearn._shuffle import Partitions
 from sklearn_simlearn._sklearn import one_blas_thread
 from sklearn_simlearn._triplets import triplet_sampler
 

@@ -1,6 +1,9 @@
 """Dask collections as blocks of rows, for all that works on more data than memory."""
 
+from collections.abc import Callable
+
 import numpy as np
+from scipy import sparse
 
 from sklearn_simlearn._sklearn import num_samples, safe_indexing
 
@@ -82,3 +85,113 @@ def read_rows(block):
             raise ValueError("The vectors in a column must have one length.")
         return np.stack(vectors) if vectors else np.empty((0, 0))
     return block
+
+
+def stack(parts):
+    """Arrays or sparse arrays, one under the other."""
+    if sparse.issparse(parts[0]):
+        return sparse.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def settle(*values) -> tuple:
+    """Delayed values, computed and kept where they are."""
+    from dask import compute, delayed, persist
+
+    kept = persist(*values)
+    compute(*[delayed(_note, pure=False)(value) for value in kept])
+    return kept
+
+
+def _note(value):
+    """Nothing, once a value is there."""
+
+
+def in_memory(y):
+    """Targets that a scorer needs as a whole."""
+    return y.compute() if is_partitioned(y) else y
+
+
+def read_partitions(X):
+    """Samples in partitions, if X is a Dask collection; X itself otherwise."""
+    if not is_partitioned(X):
+        return X
+    from dask import compute, delayed
+
+    blocks = settle(*[delayed(read_rows, pure=False)(block) for block in row_blocks(X)])
+    lengths = compute(*[delayed(num_samples, pure=False)(block) for block in blocks])
+    filled = np.flatnonzero(lengths)
+    return PartitionedRows([blocks[i] for i in filled], np.array(lengths)[filled])
+
+
+class PartitionedRows:
+    """Samples that lie in blocks on the workers of a cluster.
+
+    Parameters
+    ----------
+    blocks : list of Delayed
+        Blocks of rows, which are there already.
+
+    lengths : ndarray of int
+        Number of rows of each.
+    """
+
+    def __init__(self, blocks: list, lengths: np.ndarray):
+        self.blocks, self.lengths = blocks, lengths
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (int(self.lengths.sum()),)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def map(self, function: Callable, *args) -> "PartitionedRows":
+        """The results of a function of each block."""
+        from dask import delayed
+
+        apply = delayed(_apply, pure=False)
+        shared = delayed(_Opaque(function, args), pure=False)
+        blocks = settle(*[apply(shared, block) for block in self.blocks])
+        return PartitionedRows(list(blocks), self.lengths)
+
+    def take(self, rows: np.ndarray):
+        """Some rows, in memory, in the order of their numbers."""
+        from dask import compute, delayed
+
+        stops = np.cumsum(self.lengths)
+        block, rows = np.searchsorted(stops, rows, side="right"), np.asarray(rows)
+        some = np.unique(block)
+        take = delayed(safe_indexing, pure=False)
+        parts = compute(
+            *[
+                take(self.blocks[i], rows[block == i] - (stops[i] - self.lengths[i]))
+                for i in some
+            ]
+        )
+        order = np.argsort(np.argsort(block, kind="stable"))
+        return safe_indexing(stack(parts), order)
+
+    def ask(self, function: Callable, *args) -> tuple:
+        """What a function of each block and of more returns, in memory."""
+        from dask import compute, delayed
+
+        apply = delayed(_apply, pure=False)
+        shared = delayed(_Opaque(function, args), pure=False)
+        return compute(*[apply(shared, block) for block in self.blocks])
+
+
+def take_rows(X, rows):
+    """Some rows of samples of any kind."""
+    return X.take(rows) if isinstance(X, PartitionedRows) else safe_indexing(X, rows)
+
+
+class _Opaque:
+    """A call. Dask looks not inside."""
+
+    def __init__(self, function, args):
+        self.function, self.args = function, args
+
+
+def _apply(call, block):
+    return call.function(block, *call.args)

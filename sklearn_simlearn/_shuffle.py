@@ -12,10 +12,16 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from sklearn_simlearn._partitions import blocks_beside, read_rows, row_blocks
+from sklearn_simlearn._partitions import (
+    blocks_beside,
+    read_rows,
+    row_blocks,
+    settle,
+    stack,
+)
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import DISTRACTOR, check_relevance
-from sklearn_simlearn._sklearn import num_samples, safe_indexing
+from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, num_samples, safe_indexing
 
 # Partitions that are shuffled together, and batches that come of it. As many must fit
 # into the memory of the whole cluster.
@@ -213,31 +219,12 @@ def _split(reader, n_pieces, rng, X, y):
 
 
 def _join(*batches):
-    X = _stack([batch.X for batch in batches])
-    y = _stack([batch.y for batch in batches])
+    X = stack([batch.X for batch in batches])
+    y = stack([batch.y for batch in batches])
     if sparse.issparse(y) and y.shape[0] == y.shape[1]:
         # Not to be taken for relevance by pairs.
         y = sparse.hstack([y, sparse.csr_array((y.shape[0], 1))], format="csr")
     return Batch(X, y)
-
-
-def _stack(parts):
-    if sparse.issparse(parts[0]):
-        return sparse.vstack(parts, format="csr")
-    return np.concatenate(parts)
-
-
-def settle(*values) -> tuple:
-    """Delayed values, computed and kept where they are."""
-    from dask import compute, delayed, persist
-
-    kept = persist(*values)
-    compute(*[delayed(_note, pure=False)(value) for value in kept])
-    return kept
-
-
-def _note(value):
-    """Nothing, once a value is there."""
 
 
 def partial_fit_partitions(learner, X, y) -> dict:
@@ -258,7 +245,7 @@ def partial_fit_partitions(learner, X, y) -> dict:
             "y holds no triplet in any of the batches that the partitions of X were "
             "shuffled into."
         )
-    kept = learner.get_params(deep=False)
+    kept = KEPT_ATTRIBUTES | set(learner.get_params(deep=False))
     state = vars(student.learner).items()
     return {name: value for name, value in state if name not in kept}
 
