@@ -19,9 +19,14 @@ def row_blocks(X, name: str = "X") -> list:
         raise TypeError(
             f"{name} must be a Dask array, DataFrame or Series; got {type(X).__name__}."
         )
-    if getattr(X, "numblocks", (1, 1))[1:] not in ((), (1,)):
-        X = X.rechunk({1: -1})
-    return np.ravel(X.to_delayed()).tolist()
+    # The optimizer may merge partitions of a frame, and of each column in another way.
+    return np.ravel(whole_rows(X).to_delayed(optimize_graph=False)).tolist()
+
+
+def whole_rows(X):
+    """The collection, if no row of it is cut; or one that holds whole rows."""
+    is_cut = getattr(X, "numblocks", (1, 1))[1:] not in ((), (1,))
+    return X.rechunk({1: -1}) if is_cut else X
 
 
 def blocks_beside(values, X, name: str) -> list:
@@ -38,16 +43,18 @@ def blocks_beside(values, X, name: str) -> list:
     name : str
         What an error message calls the values.
     """
+    X = whole_rows(X)
+    n_blocks = X.npartitions
     if is_partitioned(values):
         blocks = row_blocks(values, name)
-        if len(blocks) != X.npartitions:
+        if len(blocks) != n_blocks:
             raise ValueError(
                 f"{name} must have the partitions of X; got {len(blocks)} of them for "
-                f"{X.npartitions}. Rechunk or repartition one of them."
+                f"{n_blocks}. Rechunk or repartition one of them."
             )
         return blocks
     if values is None:
-        return [None] * X.npartitions
+        return [None] * n_blocks
     lengths = np.array(getattr(X, "chunks", [[np.nan]])[0], dtype=float)
     if np.isnan(lengths).any():
         raise ValueError(
@@ -79,12 +86,22 @@ def read_rows(block):
     if block.ndim == 2 and block.shape[1] == 1 and len(block):
         is_vectors = np.ndim(block.iloc[0, 0]) == 1
         block = block.iloc[:, 0] if is_vectors else block
-    if block.ndim == 1:
-        vectors = [np.asarray(vector) for vector in block]
-        if len({len(vector) for vector in vectors}) > 1:
-            raise ValueError("The vectors in a column must have one length.")
-        return np.stack(vectors) if vectors else np.empty((0, 0))
-    return block
+    return _stack_vectors(block) if block.ndim == 1 else block
+
+
+def _stack_vectors(column):
+    arrow = getattr(column.dtype, "pyarrow_dtype", None)
+    dtype = arrow.value_type.to_pandas_dtype() if hasattr(arrow, "value_type") else None
+    vectors = [np.asarray(vector, dtype=dtype) for vector in column]
+    if any(vector.ndim != 1 for vector in vectors):
+        raise ValueError(
+            "A column of vectors must hold arrays or lists of numbers. Dask turns a "
+            "column of objects into strings unless the configuration "
+            "dataframe.convert-string is False."
+        )
+    if len({len(vector) for vector in vectors}) > 1:
+        raise ValueError("The vectors in a column must have one length.")
+    return np.stack(vectors) if vectors else np.empty((0, 0))
 
 
 def stack(parts):

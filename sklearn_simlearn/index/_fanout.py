@@ -1,13 +1,14 @@
 """Calls that fan out to shards: a question to each where it lives, changes of each."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 # Seconds between two looks at whether the workers that were asked are still there.
 LOOK = 0.5
 
-# Seconds for answers to arrive, once all of them are ready.
-ARRIVE = 30
+# Seconds for answers to arrive once all of them are ready, doubled each time: a worker
+# may be lost in between, or the answers be large.
+ARRIVE = 1
 
 
 def find_client():
@@ -76,8 +77,11 @@ def ask(client, shards, function, arguments):
 
     lost = [shard for shard in shards if shard.status == "error"]
     if lost:
-        client.retry(lost)
+        # Dask answers with all that it retries, and stumbles over tasks in between.
+        with suppress(KeyError):
+            client.retry(lost)
     calls, homes = [None] * len(shards), [None] * len(shards)
+    patience = ARRIVE
     while True:
         held_by = client.who_has(shards)
         for i, shard in enumerate(shards):
@@ -99,8 +103,9 @@ def ask(client, shards, function, arguments):
                 if shards[i].status != "error":
                     raise calls[i].exception()
             ready = [i for i in range(len(calls)) if i not in failed]
+            patience *= 2
             answers = client.sync(
-                client.gather, [calls[i] for i in ready], callback_timeout=ARRIVE
+                client.gather, [calls[i] for i in ready], callback_timeout=patience
             )
         except TimeoutError:
             continue

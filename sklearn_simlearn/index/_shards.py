@@ -20,6 +20,8 @@ class Runs(NamedTuple):
 
     def place(self, rows):
         """Rows of the whole, for rows of the shard; -1 stays."""
+        if len(self.start) == 0:
+            return np.full_like(rows, -1)
         first = np.cumsum(self.length) - self.length
         run = np.searchsorted(first, rows, side="right") - 1
         return np.where(rows >= 0, self.start[run] + rows - first[run], -1)
@@ -82,7 +84,7 @@ class Shards(NamedTuple):
                 for rows in (start, start + length)
             )
             pieces = [mask[i:j] for i, j in zip(first, last, strict=True)]
-            parts.append(np.concatenate(pieces))
+            parts.append(np.concatenate([mask[:0], *pieces]))
         return parts
 
 
