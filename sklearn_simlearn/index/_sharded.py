@@ -4,6 +4,7 @@ import threading
 from numbers import Integral
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -251,7 +252,8 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
         row_bytes = 16 * (self._common.n_features + k)
         for batch, part, Q in self._encode_queries(X, sets, row_bytes):
             self._check_queries(Q, part)
-            for some in gen_batches(Q.shape[0], max(1, MESSAGE // row_bytes)):
+            n_rows = max(1, MESSAGE * Q.shape[0] // max(1, _n_bytes(Q)))
+            for some in gen_batches(Q.shape[0], n_rows):
                 barred = None
                 if exclude is not None:
                     first = batch.start + some.start
@@ -544,3 +546,9 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
                 "A ShardedIndex lives on a cluster and cannot be pickled: use `save`."
             )
         return super().__getstate__()
+
+
+def _n_bytes(Q):
+    if sparse.issparse(Q):
+        return Q.data.nbytes + Q.indices.nbytes + Q.indptr.nbytes
+    return Q.nbytes
