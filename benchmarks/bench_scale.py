@@ -27,6 +27,7 @@ import resource
 import time
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,7 @@ def best_in_turn(functions, repeat):
 def overhead(options):
     """Two workers beside one process with two threads."""
     rows = []
-    for kind in ("dense", "sparse"):
+    for kind in options.kinds:
         paths = write_files(options, kind, options.items, 2)
         Q = make_queries(kind)
         with cluster(2):
@@ -144,22 +145,35 @@ def overhead(options):
     print()
 
 
+def search_on_two_threads(index, Q):
+    index.n_jobs = 2
+    index.search(Q, K)
+    index.n_jobs = 1
+
+
 def cost(options):
     """Constants of the model, kept in the folder for the other parts."""
-    constants = {}
-    rows = []
-    for kind in ("dense", "sparse"):
+    constants, rows = {}, []
+    for kind in options.kinds:
         (path,) = write_files(options, kind, options.items // 2, 1)
         Q = make_queries(kind)
         index = fit_one([path], n_jobs=1)
         n_items = index.n_items_
         n_bytes = index.__sizeof__()
-        few, many = best_in_turn(
-            [partial(index.search, Q[:1], K), partial(index.search, Q, K)],
+        few, many, half = best_in_turn(
+            [
+                partial(index.search, Q[:1], K),
+                partial(index.search, Q, K),
+                partial(search_on_two_threads, index, Q),
+            ],
             options.repeat,
         )
         per_query = many / N_QUERIES / n_items * 1e6
-        constants[kind] = {"bytes": n_bytes / n_items, "seconds": per_query}
+        constants[kind] = {
+            "bytes": n_bytes / n_items,
+            "seconds": per_query,
+            "efficiency": many / half / 2,
+        }
         if kind == "sparse":
             n_postings = sum(block[1].size for block in index._items._blocks)
             rows.append(["bytes per posting", kind, f"{n_bytes / n_postings:.1f}"])
@@ -168,6 +182,7 @@ def cost(options):
             ["bytes per item", kind, f"{n_bytes / n_items:.0f}"],
             ["ms per query and million items", kind, f"{1e3 * per_query:.2f}"],
             ["the same, one query", kind, f"{1e3 * few / n_items * 1e6:.2f}"],
+            ["two cores, times one", kind, f"{many / half:.2f}"],
         ]
         del index
     Q = make_queries("dense")
@@ -186,7 +201,9 @@ def cost(options):
     ]
     print_table(["", "items", "measured"], rows)
     print()
-    (options.folder / "constants.json").write_text(json.dumps(constants))
+    path = options.folder / "constants.json"
+    known = read_constants(options) if path.exists() else {}
+    path.write_text(json.dumps(known | constants))
 
 
 def read_constants(options):
@@ -197,26 +214,27 @@ def predict(constants, kind, n_items, n_shards, n_cores):
     """(scaling-time)  Seconds for a batch of queries."""
     fan_out = constants["fan_out"]
     work = N_QUERIES * constants[kind]["seconds"] * n_items / 1e6
-    return fan_out["base"] + fan_out["per_shard"] * n_shards + work / n_cores
+    if n_cores > 1:
+        work /= n_cores * constants[kind]["efficiency"]
+    return fan_out["base"] + fan_out["per_shard"] * n_shards + work
 
 
 def check(options):
     """The model beside runs."""
     constants, rows = read_constants(options), []
-    runs = [
-        ("dense", n, w) for n in (100_000, 1_000_000, 5_000_000) for w in (1, 2, 4)
-    ] + [("sparse", options.items, w) for w in (1, 2, 4)]
+    runs = product(options.kinds, options.sizes, (1, 2, 4))
     for kind, n_items, n_workers in runs:
-        n_parts = 4 if kind == "dense" else 2
-        if n_items > options.most:
+        if kind == "sparse" and n_items > 1_000_000:
             continue
+        n_parts = 4 if n_items > 1_000_000 else 2
         paths = write_files(options, kind, n_items, n_parts)
         Q = make_queries(kind)
         with cluster(n_workers) as client:
             index = ShardedIndex(Normalizer()).fit(paths)
             index.search(Q, K)
             (spent,) = best_in_turn([partial(index.search, Q, K)], options.repeat)
-            size = sum(client.nbytes().values())
+            held = {key for keys in client.has_what().values() for key in keys}
+            size = sum(client.nbytes(list(held), summary=False).values())
             del index
         cores = min(n_workers, n_parts, N_CORES)
         expected = predict(constants, kind, n_items, n_parts, cores)
@@ -231,10 +249,7 @@ def check(options):
                 f"{spent / expected:.2f}",
             ]
         )
-        print_table(["", "workers", "MB", "model", "ms", "model", "ratio"], rows[-1:])
-    header = ["", "workers", "MB", "model", "ms", "model", "ratio"]
-    print()
-    print_table(header, rows)
+    print_table(["", "workers", "MB", "model", "ms", "model", "ratio"], rows)
     print()
 
 
@@ -300,13 +315,13 @@ def train(options):
         oasis = OASIS(holdout="samples", n_triplets=16_000, random_state=0).fit(X, y)
         spent = time.perf_counter() - start
         peak = max(client.run(peak_mib).values())
-    test = X[:: n_samples // 2000].compute()
-    y_test = y[:: n_samples // 2000]
-    cosine = CosineSimilarity().fit(test)
+    test, y_test = X[:: n_samples // 2000].compute(), y[:: n_samples // 2000]
+    models = oasis, CosineSimilarity().fit(test)
+    learned, start = (model.score(test, y_test) for model in models)
     print(
         f"OASIS on {n_samples:,} x {n_features:,} ({X.nbytes / 2**20:.0f} MiB), "
         f"4 workers of {limit / 2**20:.0f} MiB: {spent:.0f} s, largest peak "
-        f"{peak:.0f} MiB; mAP {oasis.score(test, y_test):.3f}, cosine {cosine.score(test, y_test):.3f}"
+        f"{peak:.0f} MiB; mAP {learned:.3f}, cosine {start:.3f}"
     )
     print()
 
@@ -349,7 +364,14 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="+", metavar="PART", choices=PARTS)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--most", type=int, default=5_000_000, help="items of check")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[100_000, 1_000_000, 5_000_000],
+        help="items of check",
+    )
+    parser.add_argument("--kinds", nargs="+", default=["dense", "sparse"])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3, help="of mnist")
     options = parser.parse_args()
