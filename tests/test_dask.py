@@ -77,7 +77,7 @@ def client():
             n_workers=N_WORKERS,
             threads_per_worker=1,
             memory_limit="1GiB",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs="CRITICAL",
         ) as cluster,
         distributed.Client(cluster) as client,

@@ -31,7 +31,7 @@ def find_client():
 
 def find_workers(client):
     """Addresses of the workers."""
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    addresses = sorted(client.nthreads())
     if not addresses:
         raise ValueError("The Dask cluster has no workers: start some first.")
     return addresses

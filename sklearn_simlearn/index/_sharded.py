@@ -110,7 +110,7 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
     >>> from sklearn.datasets import load_digits
     >>> from sklearn_simlearn.index import ShardedIndex
     >>> from sklearn_simlearn.similarities import CosineSimilarity
-    >>> client = Client(n_workers=2, processes=False, dashboard_address=None)
+    >>> client = Client(n_workers=2, processes=False, dashboard_address=":0")
     >>> X, y = load_digits(return_X_y=True)
     >>> index = ShardedIndex(CosineSimilarity(use_idf=False)).fit(X[:1000])
     >>> index.shards_
