@@ -4,9 +4,13 @@ import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -220,10 +224,10 @@ def test_groups_and_blocks_of_queries(counts, client, monkeypatch):
     found = index.search(X[:20], 6, groups=groups)
     assert_allclose(found[0], expected[0], rtol=1e-12)
     assert_array_equal(found[1], expected[1])
-    expected = index.search(X, 6, exclude=np.arange(66))
+    expected = index.search(X[:12], 6, exclude=np.arange(12))
     monkeypatch.setattr("sklearn_simlearn.index._sharded.MESSAGE", 1)
     with sklearn.config_context(working_memory=0.01):
-        assert_same(index.search(X, 6, exclude=np.arange(66)), expected)
+        assert_same(index.search(X[:12], 6, exclude=np.arange(12)), expected)
 
 
 def test_a_new_estimator(counts, client):
@@ -348,16 +352,29 @@ def test_what_is_refused(client, points, tmp_path):
         _ = ShardedIndex(COSINE).ids_
 
 
-def test_no_client():
-    client = distributed.default_client()
-    with client.as_current(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "get_client", distributed_without_client)
-        with pytest.raises(ValueError, match="no Dask client in force"):
-            ShardedIndex(COSINE).fit(np.eye(3))
+def test_no_client(monkeypatch):
+    def find_none():
+        raise ValueError("No global client found and no address provided")
+
+    monkeypatch.setattr(distributed, "get_client", find_none)
+    with pytest.raises(ValueError, match="no Dask client in force"):
+        ShardedIndex(COSINE).fit(np.eye(3))
 
 
-def distributed_without_client():
-    raise ValueError("No global client found and no address provided")
+def test_the_example_of_the_guide(client, tmp_path):
+    page = Path(__file__).parents[1] / "doc" / "user_guide" / "scaling.rst"
+    _, _, code = page.read_text(encoding="utf-8").partition("   # search.py\n")
+    code, _, _ = code.partition("\nThe same example")
+    script = tmp_path / "search.py"
+    script.write_text(textwrap.dedent(code), encoding="utf-8")
+    process = subprocess.run(
+        [sys.executable, script, client.scheduler.address],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("]") == 5
 
 
 def test_a_save_that_fails_leaves_the_old_index(client, points, tmp_path, monkeypatch):
@@ -564,10 +581,8 @@ def test_oasis_on_partitions_of_one_class_each(params, digits, client):
     oasis = OASIS(random_state=0, **params)
     here = clone(oasis).fit(X, y).score(*test)
     there = clone(oasis).fit(*partitions)
-    # Any difference beyond that of other random numbers would be one of the method.
-    others = [clone(oasis).set_params(random_state=i).fit(X, y) for i in (1, 2)]
-    noise = np.std([here, *[other.score(*test) for other in others]])
-    assert there.score(*test) > here - max(3 * noise, 0.005)
+    # Other random numbers make a difference of 0.007 (benchmarks/bench_scale.py).
+    assert there.score(*test) > here - 0.01
     assert there.n_features_in_ == 64
     # The same on the threads of this process, to the bit.
     with dask.config.set(scheduler="threads"):
