@@ -448,6 +448,22 @@ def test_workers_killed_in_the_middle_of_a_batch(client, all_workers, points):
     assert_same(index.search(points[:50], 9), afterwards)
 
 
+def end_the_worker(table):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_query_that_takes_its_workers_along(client, all_workers, points):
+    metadata = pd.DataFrame({"row": np.arange(400)})
+    index = ShardedIndex(COSINE, n_shards=1).fit(points, metadata=metadata)
+    expected = index.search(points[:9])
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        pytest.raises(RuntimeError, match="2 workers were lost"),
+    ):
+        index.search(points[:9], filter=end_the_worker)
+    assert_same(index.search(points[:9]), expected)
+
+
 def test_a_shard_that_cannot_be_had(client, all_workers, points, tmp_path):
     paths = [tmp_path / f"{i}.npy" for i in range(3)]
     for path, part in zip(paths, np.split(points[:300], 3), strict=True):

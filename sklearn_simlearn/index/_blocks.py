@@ -5,6 +5,7 @@ ones before them are merged into these, so that a row is moved a logarithmic num
 times and blocks stay few.
 """
 
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 
@@ -46,6 +47,11 @@ class BlockedItems:
     def nbytes(self):
         """Size in bytes."""
         return sum(array.nbytes for array in self.to_arrays().values())
+
+    def __sizeof__(self):
+        """Bytes in memory, without those of files that are mapped."""
+        arrays = self.to_arrays().values()
+        return sum(array.nbytes for array in arrays if not _is_mapped(array))
 
     def add(self, D, *, n_threads=1):
         """Add items; their rows go on from the last one."""
@@ -238,6 +244,12 @@ class BlockedItems:
                 self._unread[i] = None
             yield slice(row, row + length), self._blocks[i]
             row += length
+
+
+def _is_mapped(array):
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
 
 
 def check(is_sound, fault):

@@ -73,6 +73,7 @@ def ask(client, shards, function, arguments):
     faults : dict of int to Exception
         Why, by the number of the shard.
     """
+    from dask import config
     from distributed import wait
 
     lost = [shard for shard in shards if shard.status == "error"]
@@ -81,7 +82,7 @@ def ask(client, shards, function, arguments):
         with suppress(KeyError):
             client.retry(lost)
     calls, homes = [None] * len(shards), [None] * len(shards)
-    patience = ARRIVE
+    patience, n_moves = ARRIVE, 0
     while True:
         held_by = client.who_has(shards)
         for i, shard in enumerate(shards):
@@ -95,7 +96,13 @@ def ask(client, shards, function, arguments):
                     key=f"{function.__name__}-{uuid4().hex}",
                     workers=list(home) or None,
                 )
+                n_moves += homes[i] is not None
                 homes[i] = home
+        if n_moves > config.get("distributed.scheduler.allowed-failures") * len(shards):
+            raise RuntimeError(
+                f"{n_moves} workers were lost while they were asked. The queries, or a "
+                "function as filter, may take more memory than a worker has."
+            )
         try:
             wait(calls, timeout=LOOK)
             failed = [i for i, call in enumerate(calls) if call.status == "error"]

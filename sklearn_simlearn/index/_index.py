@@ -29,7 +29,7 @@ from sklearn_simlearn.index._folder import FolderMixin
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
 from sklearn_simlearn.index._selection import cut_lists, read_exclude, read_filter
-from sklearn_simlearn.index._storage import damaged, is_mapped
+from sklearn_simlearn.index._storage import damaged
 
 # Items whose encodings are compared when an estimator is replaced and the raw items
 # are not there: enough that a changed weight of a word shows, few enough to keep.
@@ -488,8 +488,7 @@ class SimilarityIndex(
         """Bytes in memory, for those who budget it, as Dask does."""
         size = super().__sizeof__()
         if hasattr(self, "_items"):
-            arrays = [*self._items.to_arrays().values(), self._ids.values]
-            size += sum(array.nbytes for array in arrays if not is_mapped(array))
+            size += self._items.__sizeof__() + self._ids.values.nbytes
         return size
 
 

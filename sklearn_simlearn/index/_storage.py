@@ -7,7 +7,6 @@ opens the folder meanwhile finds the old arrays or the new ones. Nothing is unpi
 
 import io
 import json
-import mmap
 import os
 import re
 import secrets
@@ -251,13 +250,6 @@ class _File:
         array = np.asarray(self.bytes[self.offset :]).view(dtype).reshape(shape)
         array.flags.writeable = False
         return array
-
-
-def is_mapped(array):
-    """Whether an array lies in a file that is mapped into memory."""
-    while isinstance(array, np.ndarray):
-        array = array.base
-    return isinstance(array, mmap.mmap)
 
 
 def _open_generation(folder, content, mmap, wanted_files):
