@@ -22,6 +22,7 @@ from sklearn_simlearn._mahalanobis_problem import (
     find_neighbors,
     frequencies,
 )
+from sklearn_simlearn._partitions import is_partitioned
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._rows import (
@@ -32,6 +33,7 @@ from sklearn_simlearn._rows import (
     scale_rows,
     start_weights,
 )
+from sklearn_simlearn._shuffle import partial_fit_partitions
 from sklearn_simlearn._sklearn import (
     Interval,
     StrOptions,
@@ -380,7 +382,9 @@ class SparseMahalanobisLearner(SimilarityLearner):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Histograms: counts or frequencies, none negative.
+            Histograms: counts or frequencies, none negative; or a Dask collection of
+            them, whose partitions are shuffled into batches that are learned from one
+            after the other, on the cluster.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Their labels or relevance, as in `fit`. Triplets are formed within the
@@ -393,6 +397,9 @@ class SparseMahalanobisLearner(SimilarityLearner):
         """
         is_first = not hasattr(self, "M_")
         with replacing_state(self, afresh=False):
+            if is_partitioned(X):
+                self.__dict__.update(partial_fit_partitions(self, X, y))
+                return self
             rows = self._check_rows(X, reset=is_first)
             relevance = check_relevance(y, n_samples=rows.shape[0])
             relevance.require_triplets()

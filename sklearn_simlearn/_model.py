@@ -11,8 +11,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._partitions import PartitionedRows, take_rows
 from sklearn_simlearn._rows import canonical_csr, unit_rows
-from sklearn_simlearn._sklearn import safe_indexing
 from sklearn_simlearn._typing import Matrix
 from sklearn_simlearn.index._exact import products_with
 
@@ -59,6 +59,8 @@ class Model:
 
     def prepare(self, X):
         """Samples as the learner takes them; sparse ones as canonical CSR."""
+        if isinstance(X, PartitionedRows):
+            return X.map(_prepare, self)
         for step in self.steps:
             X = step.transform(canonical_csr(X) if sparse.issparse(X) else X)
         return canonical_csr(X) if sparse.issparse(X) else X
@@ -103,20 +105,34 @@ class Model:
             ``compare(X, rows, groups)``: similarity of these rows of prepared samples,
             or of their groups in sorted order, to all items.
         """
+        if isinstance(X_items, PartitionedRows):
+            return self._compare_with_partitions(X_items, in_groups, n_threads)
         if self.has_encodings and not in_groups:
             products = products_with(self.encode_items(X_items), n_threads)
             return lambda X, rows, groups: products(
-                self.encode_queries(safe_indexing(X, rows))
+                self.encode_queries(take_rows(X, rows))
             )
 
         def compare(X, rows, groups):
             params = {"groups": groups} if in_groups else {}
-            X_queries, Y = safe_indexing(X, rows), X_items
+            X_queries, Y = take_rows(X, rows), X_items
             if self._is_pairwise:
                 X_queries, Y = X_queries[:, rows], Y[:, rows]
             return np.asarray(self.learner.similarity(X_queries, Y, **params))
 
         return compare
+
+    def _compare_with_partitions(self, X_items, in_groups, n_threads):
+        """As `compare_with`, for items on a cluster: only similarities come from it."""
+        if in_groups or not self.has_encodings:
+            raise TypeError(
+                "Groups, and similarities that are no inner product, need the items in "
+                "memory: call X.compute() if they fit into it."
+            )
+        stored = X_items.map(_Stored, self, n_threads)
+        return lambda X, rows, groups: np.hstack(
+            stored.ask(_Stored.products, self.encode_queries(take_rows(X, rows)))
+        )
 
     def _require_encodings(self):
         if not self.has_encodings:
@@ -163,6 +179,26 @@ def find_model(estimator) -> Model:
                 f"{inner!r}."
             )
     return Model(steps, inner, database)
+
+
+class _Stored:
+    """Encoded items on a worker, to compare queries with."""
+
+    def __init__(self, X, model, n_threads):
+        D = model.encode_items(X)
+        self._products = products_with(D, n_threads)
+        arrays = (D.data, D.indices) if sparse.issparse(D) else (D,)
+        self._size = sum(array.nbytes for array in arrays)
+
+    def products(self, Q):
+        return self._products(Q)
+
+    def __sizeof__(self):
+        return self._size
+
+
+def _prepare(X, model):
+    return model.prepare(X)
 
 
 def _unit_rows(X):

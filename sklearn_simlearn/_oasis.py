@@ -1,7 +1,6 @@
 """Online algorithm for scalable image similarity (OASIS)."""
 
 from copy import deepcopy
-from functools import partial
 from numbers import Integral, Real
 from typing import Self
 
@@ -12,6 +11,7 @@ from scipy.sparse.linalg import svds
 from sklearn.callback import with_callbacks
 
 from sklearn_simlearn._holdout import HOLDOUT, choose
+from sklearn_simlearn._oasis_partitions import learn_held_out, learn_plain
 from sklearn_simlearn._oasis_path import Path
 from sklearn_simlearn._oasis_steps import (
     Rankers,
@@ -20,9 +20,11 @@ from sklearn_simlearn._oasis_steps import (
     given_stream,
     positive_part,
 )
+from sklearn_simlearn._partitions import is_partitioned
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._rows import append_columns, row_dots, start_rows, unit_rows
+from sklearn_simlearn._shuffle import partial_fit_partitions
 from sklearn_simlearn._sklearn import (
     Interval,
     StrOptions,
@@ -167,6 +169,12 @@ class OASIS(SimilarityLearner):
     directions first, so that the cost of a triplet is bounded; the start keeps all
     features. Then `transform` gives the learned columns after those of the start.
 
+    Of a Dask array or DataFrame, `fit` trains rankers on its cluster, one for each of
+    up to 16 streams of batches that the partitions are shuffled into, and averages
+    them; `n_triplets` are visited by each. The hold-out is drawn from a sample of some
+    20,000 rows, which also tells the directions to learn in. See
+    :ref:`the User Guide <scaling>`.
+
     In the plain form a triplet costs ``O(n_features ** 2)`` for dense data, done in
     blocks by BLAS, and for sparse data the number of non-zeros of the query times those
     of the other two. :math:`W` takes ``n_features ** 2`` numbers. Memory does not
@@ -238,13 +246,26 @@ class OASIS(SimilarityLearner):
         if self.holdout is None:
             sampler = triplet_sampler(relevance, threshold=self.relevance_threshold)
             return self._learn_plain(X, self._draw(sampler, rng), advance)
+        path = self._path(X, relevance)
+
+        # From here on the inputs are sound: kernels check nothing.
+        with one_blas_thread():
+            choice = choose(path, relevance, self.holdout, rng, advance)
+            attributes = path.refit(choice.candidate, self.n_components, rng, advance)
+        return attributes | choice.attributes
+
+    def _learn_partitions(self, X, y):
+        rng = make_generator(self.random_state)
+        if self.holdout is None:
+            return learn_plain(self, X, y, rng, self._serve_plain)
+        return learn_held_out(self, X, y, rng, self._path)
+
+    def _path(self, X, relevance):
         if self.symmetric is not None or self.psd is not None:
             raise ValueError(
                 "symmetric and psd are for the plain form: set holdout=None with them."
             )
-
-        # From here on the inputs are sound: kernels check nothing.
-        path = Path(
+        return Path(
             X,
             relevance,
             n_triplets=self.n_triplets,
@@ -253,10 +274,6 @@ class OASIS(SimilarityLearner):
             threshold=self.relevance_threshold,
             settings=self._settings(),
         )
-        with one_blas_thread():
-            choice = choose(path, relevance, self.holdout, rng, advance)
-            attributes = path.refit(choice.candidate, self.n_components, rng, advance)
-        return attributes | choice.attributes
 
     # -- the plain form --
 
@@ -273,7 +290,8 @@ class OASIS(SimilarityLearner):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            A batch of samples.
+            A batch of samples; or a Dask collection, whose partitions are shuffled into
+            batches that are learned from one after the other, on the cluster.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Its labels or relevance matrix. Triplets are formed within the batch.
@@ -288,6 +306,9 @@ class OASIS(SimilarityLearner):
             The estimator itself.
         """
         with replacing_state(self, afresh=hasattr(self, "shrinkage_")):
+            if is_partitioned(X):
+                self.__dict__.update(partial_fit_partitions(self, X, y))
+                return self
             rows = self._check_batch(X, n_features)
             relevance = check_relevance(y, n_samples=rows.shape[0])
             sampler = triplet_sampler(relevance, threshold=self.relevance_threshold)
@@ -375,9 +396,9 @@ class OASIS(SimilarityLearner):
         # From here on the inputs are sound: kernels check nothing.
         with one_blas_thread():
             for _ in rankers.learn_up_to(n_triplets or self.n_triplets):
-                if advance("interval", partial(self._serve_plain, rankers)):
+                if advance("interval", lambda: self._serve_plain(rankers.average())):
                     break
-            attributes = self._serve_plain(rankers)
+            attributes = self._serve_plain(rankers.average())
         return attributes | {
             "loss_curve_": np.array(rankers.losses),
             "n_triplets_": n_triplets_before + rankers.n_triplets,
@@ -401,9 +422,8 @@ class OASIS(SimilarityLearner):
             )
         return np.eye(n_features, dtype=X.dtype)
 
-    def _serve_plain(self, rankers):
+    def _serve_plain(self, W):
         """The attributes that make up a plain model."""
-        W = rankers.average()
         if self.symmetric == "final":
             W = (W + W.T) / 2
         if self.psd is not None:

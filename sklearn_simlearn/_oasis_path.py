@@ -160,11 +160,12 @@ class Path:
         rows, held_out = project(rows, directions), project(held_out, directions)
         for regularization in self.regularizations:
             metric = self._metric(rows, relevance, regularization)
-            rankers = self._rankers(rows, metric, relevance, rng)
+            seen = rows if metric is None else unit_rows(metric(rows))
+            rankers = self._rankers(seen, relevance, rng)
             for n_triplets in self._checkpoints(regularization):
                 for _ in rankers.learn_up_to(n_triplets):
                     pass
-                e = unit_rows(embedding(rankers, metric)(held_out))
+                e = unit_rows(embedding(rankers.average(), metric)(held_out))
                 learned = e @ e.T
                 for shrinkage in SHRINKAGES:
                     candidate = Candidate(regularization, n_triplets, shrinkage)
@@ -178,23 +179,20 @@ class Path:
         advance: Callable[..., bool],
     ) -> dict:
         """Fitted attributes, from all samples with the candidate's settings."""
-        idf = start_weights(self.X)
+        coordinates, rows = self.coordinates(candidate, rng)
         if candidate is START:
-            return {"idf_": idf, "shrinkage_": 1.0, "n_triplets_": 0, "n_updates_": 0}
-        rows = start_rows(self.X, idf).astype(DTYPE)
-        directions = principal_directions(rows, rng)
-        rows = project(rows, directions)
-        metric = self._metric(rows, self.relevance, candidate.regularization)
-        rankers = self._rankers(rows, metric, self.relevance, rng)
+            return describe_start(coordinates)
+        rankers = self._rankers(rows, self.relevance, rng)
 
         def describe():
-            A, b = embedding(rankers, metric, n_components).after(directions)
             return {
-                "idf_": idf,
-                "components_": A.astype(self.X.dtype, copy=False),
-                "offset_": b.astype(self.X.dtype, copy=False),
-                "shrinkage_": candidate.shrinkage,
-                "regularization_": candidate.regularization,
+                **describe_embedding(
+                    rankers.average(),
+                    candidate,
+                    coordinates,
+                    n_components,
+                    self.X.dtype,
+                ),
                 "n_triplets_": rankers.n_triplets,
                 "n_updates_": rankers.n_updates,
                 "loss_curve_": np.array(rankers.losses),
@@ -204,6 +202,21 @@ class Path:
             if advance("interval", describe):
                 break
         return describe()
+
+    def coordinates(
+        self, candidate: Candidate | None, rng: np.random.Generator
+    ) -> tuple["Coordinates", Matrix]:
+        """Those that a candidate learns in, and all samples in them."""
+        idf = start_weights(self.X)
+        rows = start_rows(self.X, idf)
+        if candidate is START:
+            return Coordinates(idf, None, None), rows
+        rows = rows.astype(DTYPE)
+        directions = principal_directions(rows, rng)
+        rows = project(rows, directions)
+        metric = self._metric(rows, self.relevance, candidate.regularization)
+        rows = rows if metric is None else unit_rows(metric(rows))
+        return Coordinates(idf, directions, metric), rows
 
     def _checkpoints(self, regularization):
         if regularization is not None:
@@ -217,8 +230,7 @@ class Path:
             return None
         return lda_metric(rows, relevance.labels, regularization)
 
-    def _rankers(self, rows, metric, relevance, rng):
-        rows = rows if metric is None else unit_rows(metric(rows))
+    def _rankers(self, rows, relevance, rng):
         sampler = triplet_sampler(relevance, threshold=self.threshold)
         streams = [
             draw_stream(sampler, stream, N_NEGATIVES)
@@ -228,13 +240,53 @@ class Path:
         return Rankers(start, rows, streams, self.settings)
 
 
+class Coordinates(NamedTuple):
+    """How samples become the rows that OASIS learns from."""
+
+    idf: np.ndarray | None
+    directions: Map | None
+    metric: Map | None
+
+    def __call__(self, X: Matrix) -> np.ndarray:
+        rows = project(start_rows(X, self.idf).astype(DTYPE), self.directions)
+        return rows if self.metric is None else unit_rows(self.metric(rows))
+
+
 def embedding(
-    rankers: Rankers, metric: Map | None, n_components: int | None = None
+    W: np.ndarray, metric: Map | None, n_components: int | None = None
 ) -> Map:
-    """The map of rows by the positive part of what the rankers have learned."""
-    _, A = positive_part(rankers.average())
+    """The map of rows by the positive part of what was learned."""
+    _, A = positive_part(W)
     A = A[:n_components]
     return Map(A, np.zeros(len(A), dtype=A.dtype)).after(metric)
+
+
+def describe_start(coordinates: Coordinates) -> dict:
+    """The attributes that make up a model that stays at the start."""
+    return {
+        "idf_": coordinates.idf,
+        "shrinkage_": 1.0,
+        "n_triplets_": 0,
+        "n_updates_": 0,
+    }
+
+
+def describe_embedding(
+    W: np.ndarray,
+    candidate: Candidate,
+    coordinates: Coordinates,
+    n_components: int | None,
+    dtype,
+) -> dict:
+    """The attributes that make up a model that has learned W."""
+    A, b = embedding(W, coordinates.metric, n_components).after(coordinates.directions)
+    return {
+        "idf_": coordinates.idf,
+        "components_": A.astype(dtype, copy=False),
+        "offset_": b.astype(dtype, copy=False),
+        "shrinkage_": candidate.shrinkage,
+        "regularization_": candidate.regularization,
+    }
 
 
 def principal_directions(X: Matrix, rng: np.random.Generator) -> Map | None:

@@ -17,6 +17,7 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._partitions import is_partitioned
 from sklearn_simlearn._relevance import Relevance, check_relevance
 from sklearn_simlearn._rows import check_rows
 from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, fit_context
@@ -196,6 +197,9 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
             The estimator itself.
         """
         with replacing_state(self):
+            if is_partitioned(X):
+                self.__dict__.update(self._learn_partitions(X, y))
+                return self
             rows = self._check_rows(X, reset=True)
             relevance = check_relevance(y, n_samples=rows.shape[0])
             relevance.require_triplets()
@@ -213,6 +217,14 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
         that returns the attributes so far, and says whether one of them asks to stop.
         """
         raise NotImplementedError
+
+    def _learn_partitions(self, X, y) -> dict:
+        """Fitted attributes, from samples and targets that are Dask collections."""
+        raise TypeError(
+            f"{type(self).__name__}.fit learns from samples in memory, and a Dask "
+            "collection may not fit into it: call X.compute() if it does, or take "
+            "OASIS, or a learner with `partial_fit`."
+        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -692,18 +692,6 @@ def test_averaged_rankers_do_not_depend_on_n_jobs(words, monkeypatch):
     assert np.abs(alone.W_ - one.W_).max() > 1e-3
 
 
-def test_rankers_on_a_dask_cluster(words):
-    distributed = pytest.importorskip("distributed")
-    X, y = words
-    here = plain(n_triplets=300, n_models=2).fit(X, y)
-    with (
-        distributed.Client(processes=False, n_workers=1, dashboard_address=None),
-        joblib.parallel_config(backend="dask"),
-    ):
-        there = plain(n_triplets=300, n_models=2).fit(X, y)
-    assert_array_equal(here.W_, there.W_)
-
-
 def test_refit_forgets_what_no_longer_applies(planted):
     X, y = planted
     oasis = OASIS(n_triplets=1000, random_state=0).fit(X, y)

@@ -2,5 +2,6 @@
 
 from sklearn_simlearn.index._index import SimilarityIndex
 from sklearn_simlearn.index._postgres import PostgresIndex
+from sklearn_simlearn.index._sharded import ShardedIndex
 
-__all__ = ["PostgresIndex", "SimilarityIndex"]
+__all__ = ["PostgresIndex", "ShardedIndex", "SimilarityIndex"]

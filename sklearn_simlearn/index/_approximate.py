@@ -28,6 +28,10 @@ class ForeignItems(ABC):
         """Size in bytes, when saved."""
         return sum(array.nbytes for array in self.to_arrays().values())
 
+    def __sizeof__(self):
+        """Bytes in memory, roughly: those of the vectors."""
+        return 4 * self.n_items * self.n_features
+
     @abstractmethod
     def _find(self, Q, depth, alive, n_threads):
         """Scores and rows of the best items as found; row -1 where there are no more.
@@ -38,6 +42,10 @@ class ForeignItems(ABC):
     def remove(self, rows):
         """Never return these rows again."""
         self._alive[rows] = False
+
+    def fork(self):
+        """A copy that can be changed on its own."""
+        return type(self).from_arrays(self.to_arrays())
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """The k best items per query as far as the index finds them, best first.

@@ -5,7 +5,9 @@ ones before them are merged into these, so that a row is moved a logarithmic num
 times and blocks stay few.
 """
 
+import mmap
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 
 import numpy as np
 
@@ -46,6 +48,11 @@ class BlockedItems:
         """Size in bytes."""
         return sum(array.nbytes for array in self.to_arrays().values())
 
+    def __sizeof__(self):
+        """Bytes in memory, without those of files that are mapped."""
+        arrays = self.to_arrays().values()
+        return sum(array.nbytes for array in arrays if not _is_mapped(array))
+
     def add(self, D, *, n_threads=1):
         """Add items; their rows go on from the last one."""
         n_added, first = D.shape[0], len(self._blocks)
@@ -83,6 +90,13 @@ class BlockedItems:
             ]
             self._start(n_threads, [self._stack(parts)])
         return kept
+
+    def fork(self):
+        """A copy that can be changed on its own; the blocks are shared."""
+        other = copy(self)
+        for name in ("_blocks", "_lengths", "_unread", "_alive"):
+            setattr(other, name, copy(getattr(self, name)))
+        return other
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """The k best items per query, best first, ties by the lower row.
@@ -230,6 +244,12 @@ class BlockedItems:
                 self._unread[i] = None
             yield slice(row, row + length), self._blocks[i]
             row += length
+
+
+def _is_mapped(array):
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
 
 
 def check(is_sound, fault):

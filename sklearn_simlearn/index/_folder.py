@@ -147,6 +147,8 @@ class FolderMixin:
 
     def _restore(self, header, arrays):
         """Set all state but the estimator from an opened folder."""
+        if "shards" in header:
+            raise ValueError("The folder holds a ShardedIndex: load it as such.")
         params = header.get("params")
         names = self._parameter_constraints.keys() - {"estimator"}
         if not isinstance(params, dict) or params.keys() != names:

@@ -484,6 +484,13 @@ class SimilarityIndex(
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_items")
 
+    def __sizeof__(self):
+        """Bytes in memory, for those who budget it, as Dask does."""
+        size = super().__sizeof__()
+        if hasattr(self, "_items"):
+            size += self._items.__sizeof__() + self._ids.values.nbytes
+        return size
+
 
 def _take_or_none(table, rows):
     return None if table is None else _tables.take(table, rows)

@@ -11,6 +11,7 @@ from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from sklearn_simlearn._model import find_model
+from sklearn_simlearn._partitions import in_memory, read_partitions
 from sklearn_simlearn._relevance import (
     check_query_mask,
     check_relevance,
@@ -193,7 +194,8 @@ class RetrievalScorer:
             A fitted learner, transformer, pipeline or search.
 
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples to score.
+            Samples to score. Those of a Dask collection stay on its cluster, where they
+            are encoded and compared; blocks of similarities come from it.
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
                 PairwiseRelevance
@@ -226,6 +228,7 @@ class RetrievalScorer:
                     "the estimator: KeepTrainingData(estimator), from "
                     "sklearn_simlearn.model_selection."
                 )
+        X = read_partitions(X)
         if sample_weight is not None:
             sample_weight = check_query_weight(sample_weight, X)
         measure = MEASURES[self.measure]
@@ -433,13 +436,15 @@ def measure_queries(
         What each measure returned, one entry per set.
     """
     model = find_model(estimator)
+    X, y = read_partitions(X), in_memory(y)
     n_samples = num_samples(X)
     relevance = check_relevance(y, n_samples=n_samples)
     sets = _find_sets(model, relevance, query_mask, groups)
     X = model.prepare(X)
     items, item_rows = X, slice(0, n_samples)
     if database is not None:
-        items, y_items = model.prepare(database[0]), database[1]
+        items = model.prepare(read_partitions(database[0]))
+        y_items = in_memory(database[1])
         relevance = check_relevance(
             stack_targets(y, y_items), n_samples=n_samples + num_samples(items)
         )
