@@ -55,13 +55,16 @@ FLAGS = (
 PATIENCE = 60  # seconds for an answer of the browser
 
 # Lines of text, as far as they can be seen: those that cover each other, and those cut
-# off where nothing scrolls; and the width of the page. Formulas are left out, as their
-# text is for screen readers.
+# off where nothing scrolls; and the width of the page. Of formulas, whose text is for
+# screen readers, only the box counts.
 LOOK = """
 (async () => {
   await document.fonts.ready;
   if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
   const seen = [], cut = [];
+  // Code, tables and formulas may scroll, the page as a whole may not.
+  const mayScroll = (box, style) => ["auto", "scroll"].includes(style.overflowX)
+    && !box.querySelector("h1") && !box.closest("h1");
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, element = node.parentElement;
@@ -77,9 +80,7 @@ LOOK = """
         const r = box.getBoundingClientRect();
         left = Math.max(left, r.left); right = Math.min(right, r.right);
         top = Math.max(top, r.top); bottom = Math.min(bottom, r.bottom);
-        // Code and tables may scroll, the page as a whole may not.
-        scrolls ||= ["auto", "scroll"].includes(style.overflowX)
-          && !box.querySelector("h1") && !element.closest("h1");
+        scrolls ||= mayScroll(box, style);
       }
       if (style.position === "fixed") break;
     }
@@ -97,6 +98,12 @@ LOOK = """
       seen.push(line);
       if (!scrolls && r.right > Math.min(right, innerWidth) + 1) cut.push(line.text);
     }
+  }
+  for (const formula of document.querySelectorAll("mjx-container")) {
+    let box = formula;
+    while (box && !mayScroll(box, getComputedStyle(box))) box = box.parentElement;
+    if (!box && formula.getBoundingClientRect().right > innerWidth + 1)
+      cut.push("a formula");
   }
   seen.sort((a, b) => a.top - b.top);
   const overlaps = [];
