@@ -1,8 +1,16 @@
-"""Sphinx configuration."""
+"""Sphinx configuration. Neither building nor reading the pages needs a network."""
 
+import os
+import shutil
+import sys
 import warnings
+from importlib.util import find_spec
+from pathlib import Path
 
 import sklearn_simlearn
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "sklearn_simlearn"
 author = "The sklearn_simlearn developers"
@@ -15,12 +23,35 @@ extensions = [
     "sphinx.ext.mathjax",
     "matplotlib.sphinxext.plot_directive",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
+
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"show_toc_level": 2}
+html_title = project
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 6,
+    "show_prev_next": True,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_context = {"default_mode": "auto"}
+html_sidebars = {"index": [], "quick_start": [], "choose": [], "whats_new": []}
+
+# A package brings MathJax's files, which are copied beside the pages.
+mathjax_path = "mathjax/tex-chtml.js"
+
+# Copied without prompts and outputs.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 plot_formats = ["svg"]
 plot_html_show_formats = False
@@ -39,8 +70,12 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
     "abort_on_example_error": True,
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("sklearn_simlearn",),
     "show_memory": False,
     "show_signature": False,
+    # Pages of times would load scripts from outside.
+    "write_computation_times": False,
 }
 warnings.filterwarnings(
     "ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning
@@ -54,5 +89,25 @@ def skip_what_scikit_learn_documents(app, what, name, obj, skip, options):
     return True if module.startswith("sklearn.") else None
 
 
+def draw_pictures(app):
+    """Draw what the landing page and the quick start show."""
+    from pictures import draw_all
+
+    draw_all(Path(app.srcdir) / "_pictures")
+
+
+def copy_mathjax(app, exception):
+    """Copy the part of MathJax that the pages load, with its fonts."""
+    if exception is not None or app.builder.format != "html":
+        return
+    package = Path(find_spec("sphinx-mathjax-offline").origin).parent
+    source, target = package / "static" / "mathjax", app.outdir / "_static" / "mathjax"
+    fonts = Path("output", "chtml", "fonts", "woff-v2")
+    shutil.copytree(source / fonts, target / fonts, dirs_exist_ok=True)
+    shutil.copy(source / "tex-chtml.js", target)
+
+
 def setup(app):
     app.connect("autodoc-skip-member", skip_what_scikit_learn_documents)
+    app.connect("builder-inited", draw_pictures)
+    app.connect("build-finished", copy_mathjax)

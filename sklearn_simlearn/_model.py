@@ -118,7 +118,13 @@ class Model:
             X_queries, Y = take_rows(X, rows), X_items
             if self._is_pairwise:
                 X_queries, Y = X_queries[:, rows], Y[:, rows]
-            return np.asarray(self.learner.similarity(X_queries, Y, **params))
+            # It may be that of a user's estimator, of integers too.
+            return check_array(
+                self.learner.similarity(X_queries, Y, **params),
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_all_finite=False,
+            )
 
         return compare
 

@@ -71,6 +71,7 @@ class PairwiseRelevance:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Number of samples, twice."""
         return self.matrix.shape
 
     def __len__(self) -> int:

@@ -4,7 +4,9 @@ scikit-learn may change them without notice. No other module imports them, so th
 change is mended here; a CI job against scikit-learn's nightly build shows it early.
 """
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sklearn.base import _fit_context
@@ -47,6 +49,7 @@ from sklearn.utils.validation import _num_samples as num_samples
 
 __all__ = [
     "KEPT_ATTRIBUTES",
+    "DocLinkMixin",
     "HasMethods",
     "Interval",
     "Options",
@@ -79,6 +82,29 @@ KEPT_ATTRIBUTES = {
 def one_blas_thread():
     """A context in which BLAS adds up in one order, whatever the number of cores."""
     return get_threadpool_controller().limit(limits=1, user_api="blas")
+
+
+class DocLinkMixin:
+    """Mixin that links the "?" of scikit-learn's HTML view to the API reference.
+
+    The address of the reference is that in the environment variable SIMLEARN_DOC_URL,
+    or that of the pages built in a clone of the repository. Without either there is no
+    "?", rather than one that leads nowhere. Place it before `BaseEstimator`.
+    """
+
+    _doc_link_module = "sklearn_simlearn"
+
+    @property
+    def _doc_link_template(self):
+        pages = Path(__file__).parents[1] / "doc" / "_build"
+        url = os.environ.get("SIMLEARN_DOC_URL")
+        if not url and (pages / "index.html").is_file():
+            url = pages.as_uri()
+        if not url:
+            return ""
+        # The address is no template, whatever braces it may have.
+        url = url.rstrip("/").replace("{", "{{").replace("}", "}}")
+        return url + "/generated/{estimator_module}.{estimator_name}.html"
 
 
 # The two decorators have no types in scikit-learn and would erase those of what they

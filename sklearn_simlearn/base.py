@@ -20,16 +20,37 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_simlearn._partitions import is_partitioned
 from sklearn_simlearn._relevance import Relevance, check_relevance
 from sklearn_simlearn._rows import check_rows
-from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, fit_context
+from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
 from sklearn_simlearn._typing import Matrix, MatrixLike
 from sklearn_simlearn.index._exact import products_with
 from sklearn_simlearn.metrics import map_scorer
 
+__all__ = ["EncodedSimilarityMixin", "SimilarityLearner", "SimilarityMixin"]
 
-class SimilarityMixin:
+
+class SimilarityMixin(DocLinkMixin):
     """Mixin for estimators that compare a query with the items of a database.
 
     An estimator needs a method `similarity` of its own, and gets `score` from here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import BaseEstimator
+    >>> from sklearn_simlearn.base import SimilarityMixin
+    >>> class Intersection(SimilarityMixin, BaseEstimator):
+    ...     def fit(self, X, y=None):
+    ...         return self
+    ...
+    ...     def similarity(self, X, Y=None):
+    ...         Y = X if Y is None else Y
+    ...         return np.minimum(X[:, None], Y[None]).sum(axis=2)
+    ...
+    ...     def __sklearn_is_fitted__(self):
+    ...         return True
+    >>> X = np.array([[3, 0], [2, 0], [0, 4], [1, 5]])
+    >>> Intersection().score(X, [0, 0, 1, 1])
+    1.0
     """
 
     def score(
@@ -90,6 +111,24 @@ class EncodedSimilarityMixin(
 
     An estimator implements `_encode_queries` for :math:`\phi`, and `_encode_items` for
     :math:`\psi` if that is another one, on checked rows; the rest comes from here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import BaseEstimator
+    >>> from sklearn_simlearn.base import EncodedSimilarityMixin
+    >>> class RootCosine(EncodedSimilarityMixin, BaseEstimator):
+    ...     def fit(self, X, y=None):
+    ...         self._check_rows(X, reset=True)
+    ...         return self
+    ...
+    ...     def _encode_queries(self, X):
+    ...         X = np.sqrt(X)
+    ...         return X / np.linalg.norm(X, axis=1, keepdims=True)
+    >>> X = np.array([[9.0, 16.0], [16.0, 9.0]])
+    >>> RootCosine().fit(X).similarity(X)
+    array([[1.  , 0.96],
+           [0.96, 1.  ]])
     """
 
     def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
@@ -171,7 +210,23 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
     A learner implements `_learn`, which returns the fitted attributes, and
     `_encode_queries`. `fit` checks the parameters, `X` and `y`, lets it learn, and then
     replaces all that an earlier fit has left. A fit that fails or is interrupted
-    changes nothing.
+    changes nothing. A learner that keeps the whole contract is in
+    :ref:`new_learner`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn_simlearn.base import SimilarityLearner
+    >>> class CentredCosine(SimilarityLearner):
+    ...     def _learn(self, X, relevance, advance):
+    ...         return {"mean_": X.mean(axis=0)}
+    ...
+    ...     def _encode_queries(self, X):
+    ...         X = X - self.mean_
+    ...         return X / (X**2).sum(axis=1, keepdims=True) ** 0.5
+    >>> X, y = load_iris(return_X_y=True)
+    >>> round(CentredCosine().fit(X, y).score(X, y), 2)
+    0.76
     """
 
     _parameter_constraints: dict = {}

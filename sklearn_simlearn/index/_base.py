@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn import _model
 from sklearn_simlearn._sets import read_groups
-from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn._sklearn import DocLinkMixin, num_samples
 from sklearn_simlearn.index import _tables
 
 
-class BaseIndex(BaseEstimator):
+class BaseIndex(DocLinkMixin, BaseEstimator):
     """Base class of the indexes: `estimator` encodes what is stored and searched.
 
     A subclass sets `estimator_` and `_model`, which `_take_estimator` gives.

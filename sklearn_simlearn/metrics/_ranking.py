@@ -356,7 +356,8 @@ def _public_docstring(of_ranks, entry):
     summary, _, own = text.partition("Parameters\n----------\n")
     ties = "" if "ties" in entry.options else _TIES
     parts = [summary.rstrip(), "\n\n", _PARAMETERS, own, ties, _OPTIONS, _RETURNS]
-    return "".join(parts) + ("Examples\n---" + examples if examples else "")
+    examples = f"Examples\n---{examples}\n" if examples else ""
+    return "".join(parts) + examples
 
 
 # -- checks, blocks and means that measures, scorer and report share --
@@ -769,11 +770,21 @@ def precision_recall_curve(
         What becomes of items of equal similarity: relevant ones evenly mixed among
         the others, relevant ones first, relevant ones last, or lower columns first.
 
-    empty, junk, sample_weight, n_jobs
-        As for :func:`average_precision`.
+    empty : {"skip", "zero", "error"}, default="skip"
+        What a query with no relevant item is worth, as for :func:`average_precision`.
+
+    junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
+            shape (n_items,), default=None
+        Items to take off the lists, as for :func:`average_precision`.
 
     average : bool, default=True
         Return the mean curve instead of one curve per query.
+
+    sample_weight : array-like of shape (n_queries,), default=None
+        Weights of the queries in the mean.
+
+    n_jobs : int, default=None
+        Threads over the queries.
 
     Returns
     -------

@@ -173,7 +173,13 @@ class RetrievalScorer:
         return scorer
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """What the scorer asks for, in scikit-learn's terms."""
+        """What the scorer asks for, in scikit-learn's terms.
+
+        Returns
+        -------
+        request : MetadataRequest
+            The metadata that it takes.
+        """
         return self._metadata_request
 
     def __call__(

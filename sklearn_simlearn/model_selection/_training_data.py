@@ -9,11 +9,11 @@ from sklearn.utils.metadata_routing import (
     process_routing,
 )
 
-from sklearn_simlearn._sklearn import HasMethods, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, HasMethods, fit_context
 from sklearn_simlearn.metrics import RetrievalScorer
 
 
-class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
+class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     """Fit an estimator and keep its training samples as a database to search.
 
     In a cross-validation the scorer sees the test samples only. Wrapped in this, an
@@ -125,7 +125,13 @@ class KeepTrainingData(MetaEstimatorMixin, BaseEstimator):
         return self.estimator_.n_features_in_
 
     def get_metadata_routing(self):
-        """What the estimator asks for, in scikit-learn's terms."""
+        """What the estimator asks for, in scikit-learn's terms.
+
+        Returns
+        -------
+        router : MetadataRouter
+            Where metadata go.
+        """
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return (
             MetadataRouter(owner=self)

@@ -1,0 +1,303 @@
+"""Open built pages in Chromium, narrow and wide, light and dark, without a network.
+
+    python doc/check_pages.py FOLDER [PAGE ...] [--screenshots FOLDER]
+
+FOLDER holds the built documentation; a PAGE more, such as a report, is a path of its
+own. A fault is an error on the console, a request to the network, text over text or cut
+off, a formula that is not set, or a page that scrolls sideways. Where there is no
+Chromium, that is said and nothing is checked.
+
+Chromium is driven through the pipe of its DevTools protocol, so that no package is
+needed.
+"""
+
+import argparse
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+WIDTHS = (360, 1300, 1600)
+SCHEMES = ("light", "dark")
+PAGES = (
+    "index.html",
+    "quick_start.html",
+    "choose.html",
+    "user_guide/learning.html",
+    "learners/oasis.html",
+    "generated/sklearn_simlearn.OASIS.html",
+    "auto_examples/index.html",
+)
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+    # No name resolves, so that nothing can come from outside.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+
+PATIENCE = 60  # seconds for an answer of the browser
+
+# Lines of text, as far as they can be seen: those that cover each other, and those cut
+# off where nothing scrolls; and the width of the page. Of formulas, whose text is for
+# screen readers, only the box counts.
+LOOK = """
+(async () => {
+  await document.fonts.ready;
+  if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
+  const seen = [], cut = [];
+  // Code, tables and formulas may scroll, the page as a whole may not.
+  const mayScroll = (box, style) => ["auto", "scroll"].includes(style.overflowX)
+    && !box.querySelector("h1") && !box.closest("h1");
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, element = node.parentElement;
+    if (!node.data.trim() || element.closest("mjx-container, script, style, svg"))
+      continue;
+    if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true}))
+      continue;
+    let [left, top, right, bottom] = [-Infinity, -Infinity, Infinity, Infinity];
+    let scrolls = false;
+    for (let box = element; box && box !== document.body; box = box.parentElement) {
+      const style = getComputedStyle(box);
+      if (style.overflowX !== "visible" || style.overflowY !== "visible") {
+        const r = box.getBoundingClientRect();
+        left = Math.max(left, r.left); right = Math.min(right, r.right);
+        top = Math.max(top, r.top); bottom = Math.min(bottom, r.bottom);
+        scrolls ||= mayScroll(box, style);
+      }
+      if (style.position === "fixed") break;
+    }
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const r of range.getClientRects()) {
+      const line = {
+        left: Math.max(left, r.left), right: Math.min(right, r.right),
+        // Letters do not fill their line: neighbours may share a little.
+        top: Math.max(top, r.top + 0.2 * r.height),
+        bottom: Math.min(bottom, r.bottom - 0.2 * r.height),
+        text: node.data.trim().slice(0, 40),
+      };
+      if (line.right - line.left <= 2 || line.bottom - line.top <= 2) continue;
+      seen.push(line);
+      if (!scrolls && r.right > Math.min(right, innerWidth) + 1) cut.push(line.text);
+    }
+  }
+  for (const formula of document.querySelectorAll("mjx-container")) {
+    let box = formula;
+    while (box && !mayScroll(box, getComputedStyle(box))) box = box.parentElement;
+    if (!box && formula.getBoundingClientRect().right > innerWidth + 1)
+      cut.push("a formula");
+  }
+  seen.sort((a, b) => a.top - b.top);
+  const overlaps = [];
+  seen.forEach((a, i) => {
+    for (let j = i + 1; j < seen.length && seen[j].top < a.bottom - 1; j++) {
+      const b = seen[j];
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2)
+        overlaps.push(`"${a.text}" and "${b.text}"`);
+    }
+  });
+  const root = document.documentElement;
+  return {
+    overlaps: overlaps.slice(0, 5),
+    cut: cut.slice(0, 5),
+    width: Math.max(root.scrollWidth, document.body.scrollWidth),
+    height: root.scrollHeight,
+    unfinished: document.querySelectorAll("span.math, div.math").length > 0
+      && !document.querySelector("mjx-container"),
+  };
+})()
+"""
+
+
+class Browser:
+    """A client of Chromium's DevTools protocol, by pipe."""
+
+    def __init__(self, write, read):
+        self._write, self._read = write, read
+        self._numbers = itertools.count(1)
+        self._pending = b""
+        self.session = None
+        self.events = []
+
+    def call(self, method, **params):
+        """Call a method and wait for its result; events on the way are kept."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        if self.session is not None:
+            message["sessionId"] = self.session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + PATIENCE
+        while (answer := self._receive(deadline)).get("id") != number:
+            self.events.append(answer)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']['message']}")
+        return answer["result"]
+
+    def wait_for(self, event):
+        """Wait until something has happened."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(known.get("method") == event for known in self.events):
+            self.events.append(self._receive(deadline))
+
+    def _receive(self, deadline):
+        while b"\0" not in self._pending:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no answer of the browser in {PATIENCE} s")
+            part = os.read(self._read, 1 << 16)
+            if not part:
+                raise RuntimeError("the browser has ended")
+            self._pending += part
+        message, self._pending = self._pending.split(b"\0", 1)
+        return json.loads(message)
+
+
+@contextmanager
+def open_browser(program):
+    """Start the browser with one empty page, and end it."""
+    to_browser, write = os.pipe()
+    read, from_browser = os.pipe()
+
+    def connect():  # the browser reads from descriptor 3 and writes to 4
+        first, second = os.dup(to_browser), os.dup(from_browser)
+        os.dup2(first, 3)
+        os.dup2(second, 4)
+
+    with tempfile.TemporaryDirectory() as profile:
+        process = subprocess.Popen(
+            [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=connect,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        try:
+            browser = Browser(write, read)
+            target = browser.call("Target.createTarget", url="about:blank")
+            browser.session = browser.call(
+                "Target.attachToTarget", targetId=target["targetId"], flatten=True
+            )["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                browser.call(f"{domain}.enable")
+            yield browser
+        finally:
+            process.terminate()
+            process.wait(timeout=PATIENCE)
+            os.close(write)
+            os.close(read)
+
+
+def check_page(browser, path, width, scheme, picture=None):
+    """Open a page; returns its faults."""
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    browser.call(
+        "Emulation.setEmulatedMedia",
+        features=[{"name": "prefers-color-scheme", "value": scheme}],
+    )
+    browser.events.clear()
+    browser.call("Page.navigate", url=path.resolve().as_uri())
+    browser.wait_for("Page.loadEventFired")
+    result = browser.call(
+        "Runtime.evaluate", expression=LOOK, awaitPromise=True, returnByValue=True
+    )
+    if "exceptionDetails" in result:
+        raise RuntimeError(f"{path}: {result['exceptionDetails']}")
+    seen = result["result"]["value"]
+    faults = [fault for event in browser.events for fault in _read_event(event)]
+    faults += [f"text over text: {pair}" for pair in seen["overlaps"]]
+    faults += [f"text is cut off: {text}" for text in seen["cut"]]
+    if seen["width"] > width:
+        faults.append(f"it scrolls sideways: {seen['width']} pixels wide")
+    if seen["unfinished"]:
+        faults.append("formulas are not set")
+    if picture is not None:
+        _photograph(browser, width, seen["height"], picture)
+    return faults
+
+
+def _read_event(event):
+    """The faults that an event tells of."""
+    params = event.get("params", {})
+    match event.get("method"):
+        case "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            yield f"script: {details.get('exception', {}).get('description', details)}"
+        case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
+            yield f"console: {[part.get('value') for part in params['args']]}"
+        case "Log.entryAdded" if params["entry"]["level"] == "error":
+            yield f"console: {params['entry']['text']} {params['entry'].get('url', '')}"
+        case "Network.requestWillBeSent":
+            url = params["request"]["url"]
+            if not url.startswith(("file:", "data:", "blob:", "about:")):
+                yield f"network: {url}"
+
+
+def _photograph(browser, width, height, picture):
+    height = min(height, 4000)
+    result = browser.call(
+        "Page.captureScreenshot",
+        captureBeyondViewport=True,
+        clip={"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
+    )
+    picture.write_bytes(base64.b64decode(result["data"]))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="the built documentation")
+    parser.add_argument("pages", type=Path, nargs="*", help="more pages")
+    parser.add_argument("--screenshots", type=Path, help="a folder for pictures")
+    options = parser.parse_args(arguments)
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        print(f"No pages were opened: none of {', '.join(BROWSERS)} is installed.")
+        return 0
+    gallery = sorted((options.folder / "auto_examples").glob("plot_*.html"))
+    pages = [options.folder / page for page in PAGES] + gallery[:1] + options.pages
+    if options.screenshots is not None:
+        options.screenshots.mkdir(parents=True, exist_ok=True)
+    missing = [str(page) for page in pages if not page.is_file()]
+    if missing:
+        sys.exit(f"not there: {', '.join(missing)}")
+    n_faults = 0
+    with open_browser(program) as browser:
+        for page, width, scheme in itertools.product(pages, WIDTHS, SCHEMES):
+            picture = None
+            if options.screenshots is not None:
+                name = f"{page.parent.name}_{page.stem}_{width}_{scheme}.png"
+                picture = options.screenshots / name
+            for fault in check_page(browser, page, width, scheme, picture):
+                n_faults += 1
+                print(f"{page} at {width} pixels, {scheme}: {fault}")
+    n_views = len(pages) * len(WIDTHS) * len(SCHEMES)
+    print(f"{len(pages)} pages opened in {n_views} views: {n_faults} faults")
+    return 1 if n_faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
