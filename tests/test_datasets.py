@@ -1,20 +1,27 @@
 """Data sets: what they promise, and what they refuse."""
 
+import sys
 import tracemalloc
 import zipfile
 from contextlib import contextmanager
+from importlib import resources
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.spatial.distance import cdist
+from sklearn.feature_extraction.text import CountVectorizer
 from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn.datasets import (
     _digit_words,
+    _places,
     _visual_words,
+    load_definitions,
     load_digit_words,
     load_npz,
+    load_places,
     make_visual_words,
 )
 
@@ -892,3 +899,108 @@ def test_npz_damage_of_the_arrays_is_a_value_error(tmp_path):
         messages.append(load_damaged(path))
     assert len(set(messages)) > 10
     assert sum("is damaged; write the file again" in m for m in messages) > 100
+
+
+def test_places_are_photographs_with_their_spots():
+    places = load_places()
+    assert places.images.shape == (345, 96, 128, 3)
+    assert places.images.dtype == np.uint8
+    assert places.data.shape == (345, 200)
+    assert_array_equal(np.bincount(places.target), 5)
+    assert_array_equal(np.bincount(places.place), 15)
+    assert_array_equal(places.place, places.target // 3)
+    for place, spot in zip(places.place, places.target, strict=True):
+        name = places.target_names[spot]
+        assert name.startswith(places.place_names[place])
+    X, y = load_places(return_X_y=True)
+    assert_same_csr(X, places.data)
+    assert_array_equal(y, places.target)
+
+
+def test_views_of_a_spot_look_alike_and_no_two_are_the_same():
+    places = load_places()
+    small = places.images.reshape(345, 6, 16, 8, 16, 3).mean(axis=(2, 4))
+    small = small.reshape(345, -1)
+    distance = cdist(small, small)
+    np.fill_diagonal(distance, np.inf)
+    assert distance.min() > 50
+    # Half of the time, even by the mean colours of 6 x 8 blocks; chance is 1 in 86.
+    nearest = distance.argmin(axis=1)
+    assert np.mean(places.target[nearest] == places.target) > 0.4
+
+
+def test_places_have_something_to_learn():
+    places = load_places()
+    assert 0.5 < tfidf_cosine_map(places.data, places.target) < 0.8
+    blank = places.data.sum(axis=1) == 0
+    assert not blank.any()
+
+
+@pytest.mark.parametrize("angle", [0, 45, 90, 135, 180, 225, 270, 315])
+def test_orientations_of_a_slope(angle):
+    """On a plane that rises along `angle`, the whole gradient is in one bin."""
+    row, column = np.mgrid[:96, :128]
+    towards = np.radians(angle)
+    slope = np.cos(towards) * column + np.sin(towards) * row
+    image = np.repeat(slope[..., None], 3, axis=2)
+    histograms = _places._orientations(image)
+    assert histograms.shape == (16, 21, 8)
+    expected = np.zeros(8)
+    expected[angle // 45] = 1 / 255
+    assert_allclose(histograms, np.broadcast_to(expected, (16, 21, 8)), atol=1e-12)
+
+
+def test_places_belong_to_the_caller():
+    first = load_places()
+    first.images[:] = 0
+    first.data.data[:] = 0
+    again = load_places()
+    assert again.images.any()
+    assert again.data.data.all()
+
+
+def test_places_without_pillow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    _places._photographs.cache_clear()
+    with pytest.raises(ImportError, match=r"needs Pillow .* pip install pillow"):
+        _places._photographs()
+
+
+@pytest.mark.parametrize("n_words", [0, 5001, 2.5])
+def test_places_refuse(n_words):
+    with pytest.raises(ValueError, match="n_words"):
+        load_places(n_words=n_words)
+
+
+def test_definitions_are_texts_with_groups_and_themes():
+    definitions = load_definitions()
+    assert len(definitions.data) == len(definitions.words) == 1440
+    assert len(set(definitions.data)) == 1440
+    assert_array_equal(np.bincount(definitions.target), np.full(36, 40))
+    assert_array_equal(np.bincount(definitions.theme), np.full(9, 160))
+    assert len(definitions.target_names) == 36
+    assert len(definitions.theme_names) == 9
+    # A group belongs to one theme.
+    assert len(set(zip(definitions.target, definitions.theme, strict=True))) == 36
+    lengths = [len(text.split()) for text in definitions.data]
+    assert 5 <= min(lengths) <= max(lengths) <= 30
+    texts, y = load_definitions(return_X_y=True)
+    assert texts == definitions.data
+    assert_array_equal(y, definitions.target)
+
+
+def test_definitions_have_something_to_learn():
+    texts, y = load_definitions(return_X_y=True)
+    X = CountVectorizer(dtype=np.float64).fit_transform(texts)
+    assert 0.2 < tfidf_cosine_map(X, y) < 0.4
+
+
+def test_embedded_data_comes_with_its_licence():
+    folder = resources.files("sklearn_simlearn.datasets") / "data"
+    licence = (folder / "WORDNET_LICENSE.txt").read_text(encoding="utf-8")
+    assert "WordNet 3.1 Copyright 2011 by Princeton University" in licence
+    readme = (folder / "README.rst").read_text(encoding="utf-8")
+    for file in folder.iterdir():
+        assert file.name in readme or file.name == "README.rst"
+    assert "CC0" in load_places().DESCR
+    assert "Princeton" in load_definitions().DESCR
