@@ -1,7 +1,7 @@
 """
-===============================================
-Learned neighbours in scikit-learn's estimators
-===============================================
+========================================================
+Does a learned similarity make better maps and clusters?
+========================================================
 
 Maps, clusterings and classifiers of scikit-learn take a graph of neighbours instead of
 the data. Does a learned similarity give them a better graph than the cosine? A
@@ -96,12 +96,15 @@ print(f"{labels.max() + 1} clusters from {graph.nnz / len(X_test):.0f} neighbour
 import matplotlib.pyplot as plt
 from sklearn.manifold import TSNE
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 4))
+figure, axes = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     tsne = TSNE(
         metric="precomputed", init="random", perplexity=20, max_iter=500, random_state=0
     )
     embedding = make_pipeline(SimilarityIndex(model, n_neighbors=61), tsne)
     points = embedding.fit_transform(X_test[::2])
-    ax.scatter(*points.T, c=y_test[::2], cmap="tab10", s=8)
-    ax.set(title=name, xticks=[], yticks=[])
+    ax.scatter(*points.T, s=0)
+    for point, digit in zip(points, y_test[::2], strict=True):
+        color = plt.cm.tab10(digit)
+        ax.text(*point, str(digit), color=color, size=7, ha="center", va="center")
+    ax.set(title=f"Map of digits, {name}", xticks=[], yticks=[])
