@@ -44,7 +44,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 targets = {"groups": group, "themes": theme, "grades": grades}
 models = {"tf-idf": CosineSimilarity().fit(X[train])}
 for name, y in targets.items():
-    learner = OASIS(holdout="samples", n_triplets=20_000, random_state=0)
+    learner = OASIS(holdout="samples", random_state=0)
     models[f"from {name}"] = learner.fit(X[train], y[train])
 
 ndcg_scorer = RetrievalScorer("ndcg")

@@ -37,7 +37,9 @@ weights, (gram,) = (
 )
 
 images = X[queries].reshape(-1, 8, 8)
-_ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plot()
+_ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plot(
+    cmap="gray_r"
+)
 
 # %%
 # Does it find more?
