@@ -7,6 +7,8 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+from sphinx_gallery.sorting import ExplicitOrder
+
 import sklearn_simlearn
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -69,6 +71,25 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
+    # From the first search to serving; the learners' own scripts are in between.
+    "within_subsection_order": ExplicitOrder(
+        [
+            "plot_first_search.py",
+            "plot_text.py",
+            "plot_grid_search.py",
+            "plot_new_objects.py",
+            "plot_posterior.py",
+            "plot_compare.py",
+            "plot_graded.py",
+            "plot_three_photos.py",
+            "plot_which_words.py",
+            "*",
+            "plot_search.py",
+            "plot_surrogate.py",
+            "plot_faiss.py",
+            "plot_dask.py",
+        ]
+    ),
     "abort_on_example_error": True,
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("sklearn_simlearn",),

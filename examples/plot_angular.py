@@ -1,7 +1,7 @@
 """
-=====================================================
-How many labels does a similarity of one's own take?
-=====================================================
+================================================
+How many labels does a query need to learn from?
+================================================
 
 A ranking SVM for every query needs labelled candidates for every query, and few of them
 are worse than none. :class:`~sklearn_simlearn.AngularBilinearRanker` also keeps the
@@ -64,22 +64,17 @@ for i, sigma in enumerate(sigmas):
 
 import matplotlib.pyplot as plt
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-for i, sigma in enumerate(sigmas):
-    color = plt.cm.viridis(i / len(sigmas))
-    left.plot(n_candidates, score[i], "o-", color=color, label=f"sigma = {sigma:g}")
-    right.plot(n_candidates, angle[i], "o-", color=color, label=f"sigma = {sigma:g}")
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+for i, (sigma, marker) in enumerate(zip(sigmas, "os^Dv", strict=True)):
+    look = {"marker": marker, "color": plt.cm.viridis(i / len(sigmas))}
+    left.plot(n_candidates, score[i], **look, label=f"sigma = {sigma:g}")
+    right.plot(n_candidates, angle[i], **look)
 left.axhline(cosine, color="black", linestyle=":", label="cosine")
-left.set(
-    xscale="log", xlabel="Candidates of a reference", ylabel="Mean average precision"
-)
-left.legend()
-right.set(
-    xscale="log",
-    xlabel="Candidates of a reference",
-    ylabel="Mean angle to the identity (radians)",
-)
+left.set(title="How well it ranks", ylabel="mean average precision")
+right.set(title="How far it went", ylabel="mean angle to the cosine (radians)")
+fig.legend(loc="outside right", frameon=False)
 for ax in (left, right):
+    ax.set(xscale="log", xlabel="labelled candidates of a query")
     ax.set_xticks(n_candidates, [str(n) for n in n_candidates])
     ax.minorticks_off()
 
@@ -88,21 +83,12 @@ for ax in (left, right):
 # -------------
 # By default held-out samples choose the form of the matrices, and how much of the query
 # stays in its surrogate. ``holdout="samples"`` says that queries will be of the classes
-# in y. The curve shows what the choice was made from.
+# in y. The curves show what the choice was made from.
+
+from sklearn_simlearn.display import HoldoutDisplay
 
 ranker = AngularBilinearRanker(holdout="samples", random_state=0)
 ranker.fit(X_train, y_train)
-results = ranker.holdout_results_
-fig, ax = plt.subplots(layout="constrained")
-for form in ("diagonal", "full"):
-    points = [
-        (setting.shrinkage, value)
-        for setting, value in zip(
-            results["candidates"], results["mean_average_precision"], strict=True
-        )
-        if setting is not None and setting.matrix == form
-    ]
-    ax.plot(*zip(*points, strict=True), "o-", label=form)
-ax.set(xlabel="Shrinkage", ylabel="Mean average precision, held-out samples")
-ax.legend()
-ranker.matrix_, ranker.shrinkage_, round(ranker.score(X_test, y_test), 3)
+HoldoutDisplay.from_estimator(ranker)
+print(f"{ranker.matrix_} matrices, {ranker.shrinkage_:.0%} of the query kept")
+print(f"cosine {cosine:.3f}, learned {ranker.score(X_test, y_test):.3f}")

@@ -1,7 +1,7 @@
 """
-====================================
-What an approximate index leaves out
-====================================
+=========================================
+What does an approximate index leave out?
+=========================================
 
 An inverted file of k-means lists looks at a few lists per query instead of all items.
 What share of the true neighbours does it still find, and do several of them, built from
@@ -57,8 +57,11 @@ def measure(index, n_probes):
 import matplotlib.pyplot as plt
 
 N_LISTS = 80
-figure, ax = plt.subplots(layout="constrained")
-for n_trees, probes in [(1, [1, 2, 3, 6, 9, 12, 18]), (3, [1, 2, 3, 4, 6])]:
+figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+for n_trees, probes, look in [
+    (1, [1, 2, 3, 6, 9, 12, 18], {"color": "#0072B2", "marker": "o"}),
+    (3, [1, 2, 3, 4, 6], {"color": "#D55E00", "marker": "s"}),
+]:
     index = SimilarityIndex(
         model,
         backend="faiss",
@@ -66,9 +69,13 @@ for n_trees, probes in [(1, [1, 2, 3, 6, 9, 12, 18]), (3, [1, 2, 3, 4, 6])]:
     ).fit(X)
     recall = [measure(index, n_probes) for n_probes in probes]
     work = n_trees * np.array(probes) / N_LISTS
-    ax.plot(work, recall, marker="o", label=f"{n_trees} x {N_LISTS} lists")
-ax.set(xlabel="share of lists visited", ylabel="recall of the ten best")
-_ = ax.legend()
+    ax.plot(work, recall, **look, label=f"{n_trees} x {N_LISTS} lists")
+ax.set(
+    title="Lists of k-means",
+    xlabel="share of lists visited",
+    ylabel="recall of the ten best",
+)
+_ = ax.legend(loc="lower right", frameon=False)
 
 # %%
 # Graphs

@@ -18,8 +18,6 @@ is in the :ref:`User Guide <mahalanobis>`.
 # half of the words of an object are counted as another one of their group. Each word
 # has a vector, and the vectors of a group are close together.
 
-import numpy as np
-
 from sklearn_simlearn.datasets import make_visual_words
 
 data = make_visual_words(
@@ -58,10 +56,15 @@ learners = {
 }
 scores = [learner.score(X_test, y_test) for learner in learners.values()]
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.plot(list(learners), scores, "o-", label="learned")
-ax.axhline(tfidf.score(X_test, y_test), color="grey", ls="--", label="tf-idf")
-ax.set(xlabel="Neighbours of a word", ylabel="Mean average precision", ylim=(0, 1))
-ax.legend()
+ax.plot(list(learners), scores, "o-", color="#0072B2", label="learned")
+ax.axhline(tfidf.score(X_test, y_test), color="black", ls=":", label="tf-idf")
+ax.set(
+    title="Words that may match",
+    xlabel="neighbours of a word",
+    ylabel="mean average precision",
+    ylim=(0, 1),
+)
+ax.legend(loc="lower right", frameon=False)
 
 # %%
 # How far to go
@@ -70,26 +73,10 @@ ax.legend()
 # any good. Some images of each object are therefore held out. They say after how many
 # iterations to stop, and how much of the start to mix in.
 
+from sklearn_simlearn.display import HoldoutDisplay
+
 learner = learners[3]
-results = learner.holdout_results_
-start, *candidates = results["candidates"]
-fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-for shrinkage in (0.0, 0.5, 0.9):
-    places = [
-        place
-        for place, candidate in enumerate(candidates, start=1)
-        if candidate.shrinkage == shrinkage
-    ]
-    ax.plot(
-        [candidates[place - 1].n_iter for place in places],
-        results["mean_average_precision"][places],
-        "o-",
-        label=f"{shrinkage:.0%} of the start",
-    )
-ax.axhline(results["mean_average_precision"][0], color="grey", ls="--", label="start")
-ax.set_xscale("log", base=2)
-ax.set(xlabel="Iterations", ylabel="Mean average precision\nof the hold-out")
-ax.legend()
+HoldoutDisplay.from_estimator(learner)
 print(f"Chosen: {learner.n_iter_} iterations, {learner.shrinkage_:.0%} of the start")
 print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard triplets")
 
@@ -97,19 +84,12 @@ print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard tri
 # What has changed?
 # -----------------
 # Similarities of test images of the same object, and of others. What counts is how much
-# the two overlap. The rarest 8 % on either side are left out.
+# the two overlap.
 
-fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)
-same = (y_test[:, None] == y_test) & (y_test[:, None] >= 0)
-above = np.triu(np.ones_like(same), 1)
+from sklearn_simlearn.display import SimilarityDistributionDisplay
+
+fig, axes = plt.subplots(2, 1, figsize=(8, 5.6), layout="constrained")
 for ax, model, name in zip(axes, [tfidf, learner], ["tf-idf", "learned"], strict=True):
-    S = model.similarity(X_test)
-    for pairs, label in [(above & same, "same object"), (above & ~same, "other pairs")]:
-        values = np.sort(S[pairs])
-        shown = values[int(0.08 * len(values)) : int(0.92 * len(values))]
-        weights = np.full(len(shown), 1 / len(values))
-        ax.hist(shown, bins=30, weights=weights, alpha=0.6, label=label)
-    ax.set(title=name, xlabel="Similarity")
-axes[0].set_ylabel("Share of pairs")
-axes[1].legend()
-plt.show()
+    SimilarityDistributionDisplay.from_estimator(
+        model, X_test, y_test, trim=0.08, name=name, ax=ax
+    )

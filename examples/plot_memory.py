@@ -1,7 +1,7 @@
 """
-====================================================
-Searching with five images at once (memory vectors)
-====================================================
+========================================================
+Is there a better query than the average of five images?
+========================================================
 
 If an object is given by several images, is there a better query than their average?
 :class:`~sklearn_simlearn.MemoryVectorQuery` takes the shortest vector that is equally
@@ -22,6 +22,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from sklearn_simlearn import MemoryVectorQuery
+from sklearn_simlearn.display import GramDisplay
 from sklearn_simlearn.model_selection import make_query_sets
 
 X, y = load_digits(return_X_y=True)
@@ -35,12 +36,10 @@ weights, (gram,) = (
     .query_weights(Z[queries], groups=np.zeros(5), return_gram=True)
 )
 
-figure, axes = plt.subplots(1, 6, figsize=(9, 1.9), width_ratios=[1] * 5 + [1.5])
-for ax, query, weight in zip(axes, queries, weights, strict=False):
-    ax.imshow(X[query].reshape(8, 8), cmap="gray_r")
-    ax.set(title=f"w = {weight:.2f}", xticks=[], yticks=[])
-axes[-1].imshow(gram, vmin=-1, vmax=1, cmap="RdBu_r")
-_ = axes[-1].set(title="Gram matrix", xticks=[], yticks=[])
+images = X[queries].reshape(-1, 8, 8)
+_ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plot(
+    cmap="gray_r"
+)
 
 # %%
 # Does it find more?
@@ -68,12 +67,18 @@ for d in dimensions:
         scores[name].append(memory.fit(Z).score(Z, y, groups=sets))
 
 figure, ax = plt.subplots(layout="constrained")
-for name, values in scores.items():
-    ax.plot(dimensions, values, marker="o", label=name)
-ax.set(xlabel="dimensions after PCA", ylabel="mean average precision", xscale="log")
+colors = ["#9a9a9a", "#D55E00", "#E69F00", "#0072B2", "#009E73"]
+for (name, values), color, marker in zip(scores.items(), colors, "xs^oD", strict=True):
+    ax.plot(dimensions, values, marker=marker, color=color, label=name)
+ax.set(
+    title="Five images of a digit as one query",
+    xlabel="dimensions after PCA",
+    ylabel="mean average precision",
+    xscale="log",
+)
 ax.set_xticks(dimensions, dimensions)
 ax.minorticks_off()
-_ = ax.legend()
+_ = ax.legend(loc="lower right", frameon=False)
 
 # %%
 # The ratio of queries to dimensions
@@ -98,9 +103,17 @@ for n in sizes:
 
 figure, ax = plt.subplots(layout="constrained")
 ratio = np.array(sizes) / d
-for name, length in lengths.items():
-    ax.plot(ratio, length, marker="o", label=name)
+for (name, length), color, marker in zip(
+    lengths.items(), colors[1:], "s^o", strict=False
+):
+    ax.plot(ratio, length, marker=marker, color=color, label=name)
 below = ratio[ratio < 1]
 ax.plot(below, d * below / (1 - below), "k:", label="n / (1 - n / d)")
-ax.set(xlabel="n / d", ylabel="squared length, median", xscale="log", yscale="log")
-_ = ax.legend()
+ax.set(
+    title="Queries of random directions",
+    xlabel="n / d",
+    ylabel="squared length, median",
+    xscale="log",
+    yscale="log",
+)
+_ = ax.legend(loc="upper left", frameon=False)

@@ -1,7 +1,7 @@
 """
-===============================================
-Learned neighbours in scikit-learn's estimators
-===============================================
+========================================================
+Does a learned similarity make better maps and clusters?
+========================================================
 
 Maps, clusterings and classifiers of scikit-learn take a graph of neighbours instead of
 the data. Does a learned similarity give them a better graph than the cosine? A
@@ -12,29 +12,24 @@ pipeline. What a distance is here is in the :ref:`User Guide <search-neighbors>`
 # %%
 # Two similarities
 # ----------------
-# Half of the digits train :class:`~sklearn_simlearn.AngularBilinearRanker`, whose
-# surrogate queries and items have unit length, so that one minus the similarity is a
-# distance. The other half is what we look at.
+# Half of the digits train :class:`~sklearn_simlearn.OASIS`, as counts of the small
+# patches they are made of. Its default form is a cosine under the learned matrix, so
+# that one minus the similarity is a distance. The other half is what we look at.
 
-from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
-from sklearn_simlearn import AngularBilinearRanker
+from sklearn_simlearn import OASIS
+from sklearn_simlearn.datasets import load_digit_words
 from sklearn_simlearn.similarities import CosineSimilarity
 
-X, y = load_digits(return_X_y=True)
+X, y = load_digit_words(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(
     X, y, test_size=0.5, stratify=y, random_state=0
 )
 models = {
-    "cosine": CosineSimilarity(use_idf=False),
-    "learned": AngularBilinearRanker(random_state=0),
-}
-models = {
-    name: make_pipeline(PCA(30, random_state=0), model).fit(X_train, y_train)
-    for name, model in models.items()
+    "cosine": CosineSimilarity(use_idf=False).fit(X_train),
+    "learned": OASIS(holdout="samples", random_state=0).fit(X_train, y_train),
 }
 
 # %%
@@ -61,8 +56,7 @@ for name, model in models.items():
 # %%
 # Nearest neighbours
 # ------------------
-# Where a few neighbours decide, there is nothing to gain: the nearest images by the
-# cosine already show the same digit.
+# Even where only five neighbours decide, the learned graph is the better one.
 
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -78,14 +72,15 @@ for name, model in models.items():
 # All within a radius
 # -------------------
 # DBSCAN asks for all neighbours within a distance. `radius_neighbors_graph` returns
-# these and no others, so the result is that of the full matrix of distances.
+# these and no others, so the result is that of the full matrix of distances. It need
+# not be told how many clusters there are, and leaves out what has too few neighbours.
 
 from sklearn.cluster import DBSCAN
 
-index = SimilarityIndex(models["cosine"]).fit(X_test)
-graph = index.radius_neighbors_graph(X_test, radius=0.2, mode="distance")
-labels = DBSCAN(eps=0.2, metric="precomputed").fit_predict(graph)
-print(f"{labels.max() + 1} clusters from {graph.nnz / len(X_test):.0f} neighbours each")
+index = SimilarityIndex(models["learned"]).fit(X_test)
+graph = index.radius_neighbors_graph(X_test, radius=0.1, mode="distance")
+labels = DBSCAN(eps=0.1, metric="precomputed").fit_predict(graph)
+print(f"{labels.max() + 1} clusters, {(labels < 0).mean():.0%} of the images left out")
 
 # %%
 # A map
@@ -96,12 +91,15 @@ print(f"{labels.max() + 1} clusters from {graph.nnz / len(X_test):.0f} neighbour
 import matplotlib.pyplot as plt
 from sklearn.manifold import TSNE
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 4))
+figure, axes = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     tsne = TSNE(
         metric="precomputed", init="random", perplexity=20, max_iter=500, random_state=0
     )
     embedding = make_pipeline(SimilarityIndex(model, n_neighbors=61), tsne)
     points = embedding.fit_transform(X_test[::2])
-    ax.scatter(*points.T, c=y_test[::2], cmap="tab10", s=8)
-    ax.set(title=name, xticks=[], yticks=[])
+    ax.scatter(*points.T, s=0)
+    for point, digit in zip(points, y_test[::2], strict=True):
+        color = plt.cm.tab10(digit)
+        ax.text(*point, str(digit), color=color, size=7, ha="center", va="center")
+    ax.set(title=f"Map of digits, {name}", xticks=[], yticks=[])

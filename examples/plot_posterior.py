@@ -1,7 +1,7 @@
 """
-=====================================================
-When a classifier is better: similarity of posteriors
-=====================================================
+============================
+When is a classifier better?
+============================
 
 If queries are of classes that were seen in training, how good can a ranking get, and
 what does the same similarity do with classes that were not? The maths is in the
@@ -54,9 +54,15 @@ models["posteriors"].posterior_, models["posteriors"].weight_
 import matplotlib.pyplot as plt
 
 place = np.arange(len(models))
-fig, ax = plt.subplots(layout="constrained")
-ax.bar(place - 0.2, on_known, 0.4, label="known classes", color="tab:blue")
-ax.bar(place + 0.2, on_new, 0.4, label="new classes", color="tab:orange", hatch="//")
+fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+for shift, values, label, color, hatch in [
+    (-0.2, on_known, "known classes", "#0072B2", ""),
+    (0.2, on_new, "new classes", "#D55E00", "//"),
+]:
+    bars = ax.bar(
+        place + shift, values, 0.38, label=label, color=color, hatch=hatch, ec="white"
+    )
+    ax.bar_label(bars, fmt="%.2f")
 ax.set_xticks(place, models)
-ax.set(ylabel="Mean average precision", ylim=(0, 1), title="Digits, known and new")
-_ = ax.legend(loc="lower left")
+ax.set(ylabel="mean average precision", ylim=(0, 1.1), title="Digits, known and new")
+_ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

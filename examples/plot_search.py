@@ -1,7 +1,7 @@
 """
-===================================
-Serving a model: search in an index
-===================================
+===================================================
+How does one serve a model, and keep it up to date?
+===================================================
 
 A grid search has found a good similarity. How does one get the ten best images for a
 query out of it, keep the database up to date, and retrain? Here the winner of a search
@@ -57,32 +57,26 @@ scores, ids = index.search(X[queries], k=8)
 ids[0]
 
 # %%
-# The first result in each row below is the best. Titles show the scores.
+# Three queries with their results, the best first, and the scores below.
 
-import matplotlib.pyplot as plt
+from sklearn_simlearn.display import NeighborsDisplay
 
 
-def show(query_rows, scores, ids):
-    figure, axes = plt.subplots(
-        len(query_rows), 1 + ids.shape[1], figsize=(8, 1.2 * len(query_rows))
+def show(name, shown=(0, 5, 10)):
+    shown = list(shown)
+    NeighborsDisplay.from_predictions(
+        np.searchsorted(names, ids[shown]),
+        y,
+        y[queries][shown],
+        similarity=scores[shown],
+        images=digits.images,
+        query_images=digits.images[queries][shown],
+        name=name,
+        cmap="gray_r",
     )
-    for line, query, row_scores, row_ids in zip(
-        axes, query_rows, scores, ids, strict=True
-    ):
-        line[0].imshow(digits.images[query], cmap="Blues")
-        line[0].set_title("query", fontsize=8)
-        found = np.searchsorted(names, row_ids)
-        for ax, image, score in zip(
-            line[1:], digits.images[found], row_scores, strict=True
-        ):
-            ax.imshow(image, cmap="gray_r")
-            ax.set_title(f"{score:.2f}", fontsize=8)
-    for ax in axes.ravel():
-        ax.set(xticks=[], yticks=[])
-    figure.tight_layout()
 
 
-show([1700, 1705, 1710], scores[[0, 5, 10]], ids[[0, 5, 10]])
+show("The first thousand images")
 
 # %%
 # Changes
@@ -95,7 +89,7 @@ index.remove(names[:100]).compact()
 scores, ids = index.search(
     X[queries], k=8, filter=lambda metadata: metadata["writer"] >= 10
 )
-show([1700, 1705, 1710], scores[[0, 5, 10]], ids[[0, 5, 10]])
+show("Images of the last writers")
 
 # %%
 # A new model for the same items
