@@ -1,0 +1,365 @@
+"""Local features of many images: where they are, what they look like, their words."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_simlearn.index._storage import HEADER, open_folder, write_folder
+
+KIND = "local features"
+GEOMETRY = ("x", "y", "scale", "angle")
+DESCRIPTOR_TYPES = ("uint8", "float16", "float32", "float64")
+
+# Values looked at together where a copy of all of them would double the memory.
+BLOCK = 2**20
+
+
+class LocalFeatures:
+    """Local features of several images, one image after the other.
+
+    A feature has a place, a scale and an angle in its image, a descriptor if it is
+    kept, and a visual word once a vocabulary has assigned one. Images are to this what
+    rows are to an array: ``len(features)`` is their number, and ``features[rows]`` are
+    the features of some of them.
+
+    Parameters
+    ----------
+    offsets : array-like of shape (n_images + 1,)
+        The features of image i are those from ``offsets[i]`` to ``offsets[i + 1] - 1``.
+
+    x, y : array-like of shape (n_points,)
+        Places, in pixels from the left and from the top.
+
+    scale : array-like of shape (n_points,)
+        Diameters of the regions that were described, in pixels; positive.
+
+    angle : array-like of shape (n_points,)
+        Orientations in degrees.
+
+    descriptors : array-like of shape (n_points, n_components), default=None
+        One descriptor per feature; of type uint8, float16, float32 or float64.
+
+    words : array-like of shape (n_points,), default=None
+        Visual words, as integers from 0.
+
+    image_sizes : array-like of shape (n_images, 2), default=None
+        Width and height of every image in pixels.
+
+    Attributes
+    ----------
+    offsets : ndarray of shape (n_images + 1,), dtype int64
+
+    x, y, scale, angle : ndarray of shape (n_points,), dtype float32
+
+    descriptors : ndarray of shape (n_points, n_components) or None
+
+    words : ndarray of shape (n_points,), dtype int32, or None
+
+    image_sizes : ndarray of shape (n_images, 2), dtype int32, or None
+
+    Examples
+    --------
+    Two images, with two features and with one:
+
+    >>> from sklearn_simlearn.feature_extraction import LocalFeatures
+    >>> features = LocalFeatures(
+    ...     [0, 2, 3], x=[5, 9, 4], y=[1, 7, 4], scale=[2, 3, 2], angle=[0, 90, 45]
+    ... )
+    >>> features
+    LocalFeatures(n_images=2, n_points=3)
+    >>> features[1].x
+    array([4.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        offsets: ArrayLike,
+        x: ArrayLike,
+        y: ArrayLike,
+        scale: ArrayLike,
+        angle: ArrayLike,
+        descriptors: ArrayLike | None = None,
+        words: ArrayLike | None = None,
+        image_sizes: ArrayLike | None = None,
+    ) -> None:
+        self.offsets = _check_offsets(offsets)
+        n_points = int(self.offsets[-1])
+        self.x = _check_geometry("x", x, n_points)
+        self.y = _check_geometry("y", y, n_points)
+        self.scale = _check_geometry("scale", scale, n_points)
+        self.angle = _check_geometry("angle", angle, n_points)
+        self.descriptors = _check_descriptors(descriptors, n_points)
+        self.words = _check_words(words, n_points)
+        self.image_sizes = _check_image_sizes(image_sizes, len(self))
+
+    # -- images as rows --
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n_images,): as scikit-learn's splitters see it."""
+        return (len(self),)
+
+    @property
+    def n_points(self) -> int:
+        """Number of features of all images."""
+        return len(self.x)
+
+    @property
+    def points_per_image(self) -> np.ndarray:
+        """Number of features of each image."""
+        return np.diff(self.offsets)
+
+    @property
+    def image_of_point(self) -> np.ndarray:
+        """Image that each feature is in."""
+        return np.repeat(np.arange(len(self)), self.points_per_image)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator["LocalFeatures"]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, rows: Any) -> "LocalFeatures":
+        """Features of some images, in the order of `rows`.
+
+        An integer gives those of one image. Consecutive images share their memory with
+        this object.
+        """
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]  # as scikit-learn asks for rows
+        images = np.atleast_1d(np.arange(len(self))[rows])
+        if images.ndim != 1:
+            raise IndexError("Images are indexed by one integer, slice, list or mask.")
+        counts = self.points_per_image[images]
+        offsets = np.append(0, np.cumsum(counts))
+        if len(images) == 0:
+            points = slice(0, 0)
+        elif (np.diff(images) == 1).all():
+            points = slice(self.offsets[images[0]], self.offsets[images[-1] + 1])
+        else:
+            points = np.arange(offsets[-1]) + np.repeat(
+                self.offsets[images] - offsets[:-1], counts
+            )
+        return self._make(
+            offsets,
+            {name: array[points] for name, array in self._point_arrays().items()},
+            None if self.image_sizes is None else self.image_sizes[images],
+        )
+
+    def replace_words(self, words: ArrayLike) -> "LocalFeatures":
+        """The same features with other words; all else is shared."""
+        words = _check_words(words, self.n_points)
+        return self._make(
+            self.offsets, {**self._point_arrays(), "words": words}, self.image_sizes
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["LocalFeatures"]) -> Self:
+        """Images of several objects, one after the other.
+
+        What one of the objects lacks, such as words, the result lacks as well.
+
+        Parameters
+        ----------
+        parts : sequence of LocalFeatures
+            At least one.
+
+        Returns
+        -------
+        features : LocalFeatures
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("There is nothing to concatenate: pass at least one part.")
+        names = [name for name in parts[0]._point_arrays()]
+        names = [n for n in names if all(n in part._point_arrays() for part in parts)]
+        have_sizes = all(part.image_sizes is not None for part in parts)
+        counts = np.concatenate([part.points_per_image for part in parts])
+        return cls._make(
+            np.append(0, np.cumsum(counts)),
+            {n: np.concatenate([getattr(part, n) for part in parts]) for n in names},
+            np.concatenate([part.image_sizes for part in parts])
+            if have_sizes
+            else None,
+        )
+
+    @classmethod
+    def _make(cls, offsets, point_arrays, image_sizes):
+        """An object of arrays that are sound already."""
+        self = cls.__new__(cls)
+        self.offsets, self.image_sizes = offsets, image_sizes
+        for name in (*GEOMETRY, "descriptors", "words"):
+            setattr(self, name, point_arrays.get(name))
+        return self
+
+    def _point_arrays(self):
+        names = (*GEOMETRY, "descriptors", "words")
+        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+
+    def __repr__(self) -> str:
+        extras = [f"n_images={len(self)}", f"n_points={self.n_points}"]
+        if self.descriptors is not None:
+            extras.append(f"n_components={self.descriptors.shape[1]}")
+        extras += [n for n in ("words", "image_sizes") if getattr(self, n) is not None]
+        return f"LocalFeatures({', '.join(extras)})"
+
+    # -- storage --
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Store the features in a folder, replacing those that it holds.
+
+        Whoever opens the folder meanwhile finds the old features or the new ones; a
+        save that is interrupted leaves the old ones. Arrays are stored as .npy files
+        with checksums, and nothing is pickled.
+
+        Parameters
+        ----------
+        folder : path-like
+            Made if it does not exist.
+        """
+        if (Path(folder) / HEADER).exists() and not _holds_features(folder):
+            raise ValueError(
+                f"{folder} holds something else than local features, such as an index: "
+                "save the features in a folder of their own."
+            )
+        arrays = {"offsets": self.offsets, **self._point_arrays()}
+        if self.image_sizes is not None:
+            arrays["image_sizes"] = self.image_sizes
+        write_folder(folder, {"kind": KIND}, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        mmap: bool = True,
+        verify: bool = False,
+    ) -> Self:
+        """Open features that `save` stored.
+
+        Everything but the descriptors is read and checked. Nothing is unpickled.
+
+        Parameters
+        ----------
+        folder : path-like
+            The folder.
+
+        mmap : bool, default=True
+            Map the arrays into memory instead of reading them, so that they may be
+            larger than the memory.
+
+        verify : bool, default=False
+            Whether the checksums of memory-mapped descriptors are checked as well,
+            which reads them once. Without `mmap` they always are.
+
+        Returns
+        -------
+        features : LocalFeatures
+            Its arrays are read-only.
+        """
+        header, arrays, _ = open_folder(folder, mmap=mmap, verify=verify)
+        if header.get("kind") != KIND:
+            raise ValueError(f"{folder} holds no local features, but something else.")
+        known = ("offsets", *GEOMETRY, "descriptors", "words", "image_sizes")
+        missing = {"offsets", *GEOMETRY} - set(arrays)
+        if missing:
+            raise ValueError(
+                f"The features in {folder} are damaged, without "
+                f"{', '.join(sorted(missing))}: extract them anew."
+            )
+        arrays.verify_all(name for name in arrays if name != "descriptors")
+        try:
+            return cls(**{name: arrays[name] for name in known if name in arrays})
+        except ValueError as error:
+            raise ValueError(f"The features in {folder} are damaged: {error}") from None
+
+
+def _holds_features(folder):
+    try:
+        return open_folder(folder)[0].get("kind") == KIND
+    except ValueError:
+        return False
+
+
+def _check_offsets(offsets):
+    offsets = np.asarray(offsets)
+    if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
+        raise ValueError(
+            "offsets must be integers in one dimension, one more than images; got "
+            f"{offsets.dtype} of shape {offsets.shape}."
+        )
+    # Compared, not subtracted: a difference of unsigned integers is never negative.
+    if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("offsets must start at 0 and never descend.")
+    return np.ascontiguousarray(offsets, dtype=np.int64)
+
+
+def _check_geometry(name, values, n_points):
+    values = np.asarray(values)
+    if values.shape != (n_points,) or (values.dtype.kind not in "fiu" and n_points):
+        raise ValueError(
+            f"{name} must hold {n_points} numbers, as offsets say; got "
+            f"{values.dtype} of shape {values.shape}."
+        )
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(values, dtype=np.float32)
+    for start in range(0, n_points, BLOCK):
+        block = values[start : start + BLOCK]
+        if not np.isfinite(block).all():
+            raise ValueError(f"{name} must be finite in single precision.")
+        if name == "scale" and block.min() <= 0:
+            raise ValueError("scale must be positive.")
+    return values
+
+
+def _check_descriptors(descriptors, n_points):
+    if descriptors is None:
+        return None
+    descriptors = np.asarray(descriptors)
+    if (
+        descriptors.ndim != 2
+        or len(descriptors) != n_points
+        or descriptors.dtype.name not in DESCRIPTOR_TYPES
+    ):
+        raise ValueError(
+            f"descriptors must have {n_points} rows, as offsets say, and one of the "
+            f"types {', '.join(DESCRIPTOR_TYPES)}; got {descriptors.dtype} of shape "
+            f"{descriptors.shape}."
+        )
+    return np.ascontiguousarray(descriptors)
+
+
+def _check_words(words, n_points):
+    if words is None:
+        return None
+    words = np.asarray(words)
+    if words.shape != (n_points,) or (words.dtype.kind not in "iu" and n_points):
+        raise ValueError(
+            f"words must hold {n_points} integers, as offsets say; got {words.dtype} "
+            f"of shape {words.shape}."
+        )
+    if n_points and (words.min() < 0 or words.max() >= 2**31):
+        raise ValueError("words must be integers from 0 to 2**31 - 1.")
+    return np.ascontiguousarray(words, dtype=np.int32)
+
+
+def _check_image_sizes(image_sizes, n_images):
+    if image_sizes is None:
+        return None
+    image_sizes = np.asarray(image_sizes)
+    if image_sizes.shape != (n_images, 2) or (
+        image_sizes.dtype.kind not in "iu" and n_images
+    ):
+        raise ValueError(
+            "image_sizes must hold a width and a height, both integers, for each of "
+            f"the {n_images} images; got {image_sizes.dtype} of shape "
+            f"{image_sizes.shape}."
+        )
+    if n_images and (image_sizes.min() < 1 or image_sizes.max() >= 2**31):
+        raise ValueError("image_sizes must be integers from 1 to 2**31 - 1.")
+    return np.ascontiguousarray(image_sizes, dtype=np.int32)
