@@ -70,7 +70,7 @@ class SimilarityIndex(
 
     rerank : list of re-ranking steps, default=None
         Applied in turn to what `search` finds (:ref:`reranking`). A fitted step is used
-        as it is; one that is not fitted is cloned and fitted on the index.
+        as it is; of one that is not fitted, a copy is fitted on the index.
 
     n_candidates : int, default=100
         How many of the best items the steps get. The others follow behind them.

@@ -5,12 +5,12 @@ returns ids and scores, each row in its new order. An index fits it on itself, a
 it the queries as `Queries`.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 
 from sklearn_simlearn._sklearn import num_samples
 from sklearn_simlearn.index import _tables
@@ -155,9 +155,9 @@ class RerankMixin:
         """The fitted steps; fitted anew once items, estimator or steps have changed."""
         if self.rerank is None and self._saved_steps:
             raise ValueError(
-                "The index was saved with re-ranking steps, which are not stored: give "
-                f"them anew by `set_params(rerank=[...])`, {', '.join(self._saved_steps)}"
-                ", or go without by `set_params(rerank=[])`."
+                "The index was saved with re-ranking steps, which are not stored "
+                f"({', '.join(self._saved_steps)}): give them anew by "
+                "`set_params(rerank=[...])`, or go without by `set_params(rerank=[])`."
             )
         if self._steps is None or self._steps_from is not self.rerank:
             self._fit_steps()
@@ -173,8 +173,8 @@ class RerankMixin:
         self._steps, self._steps_from = [], self.rerank
         try:
             for step in steps:
-                fitted = step if is_fitted(step) else clone(step).fit(self)
-                self._steps.append(fitted)
+                # Not a clone: a fitted verifier within a step stays fitted.
+                self._steps.append(step if is_fitted(step) else copy(step).fit(self))
         except BaseException:
             self._steps = None
             raise

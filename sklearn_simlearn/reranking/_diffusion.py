@@ -11,7 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._sklearn import Interval, fit_context
 from sklearn_simlearn.reranking._graph import as_matrix, check_index, find_graph
-from sklearn_simlearn.reranking._lists import affinities, read_candidates, sort_lists
+from sklearn_simlearn.reranking._lists import (
+    affinities,
+    fractions,
+    read_candidates,
+    sort_lists,
+)
 
 # Affinities to this power are the weights of edges, as is usual for descriptors.
 POWER = 3
@@ -148,7 +153,7 @@ class Diffusion(BaseEstimator):
             The candidates in their new order; those that nothing reaches as before.
 
         scores : ndarray of shape (n_queries, n_candidates)
-            Non-negative.
+            What reaches them; negative where nothing does.
         """
         check_is_fitted(self)
         ids, scores, rows = read_candidates(self._ids, ids, scores, self)
@@ -163,7 +168,9 @@ class Diffusion(BaseEstimator):
             Y = as_matrix(rows[part], weight[part], self.n_items_).T.toarray()
             F = _solve(self._S, self.alpha, Y)
             found = np.take_along_axis(F.T, np.maximum(rows[part], 0), axis=1)
-            value[part] = np.where(rows[part] >= 0, np.maximum(found, 0), -np.inf)
+            # What nothing reaches keeps its order, below zero.
+            found = np.where(found > 0, found, fractions(scores[part]) - 1)
+            value[part] = np.where(rows[part] >= 0, found, -np.inf)
         return sort_lists(ids, value, scores)
 
 

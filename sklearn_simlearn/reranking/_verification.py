@@ -32,6 +32,9 @@ N_PAIRS = 4096
 # What rounding may take from the agreement of a match with itself.
 ROUNDING = 1e-6
 
+# Squared distances are compared in single precision.
+MAX_SQUARE = np.finfo(np.float32).max
+
 N_UNKNOWNS = {None: 0, "affine": 6, "homography": 8}
 
 
@@ -46,7 +49,7 @@ class SpatialVerification(BaseEstimator):
 
     Parameters
     ----------
-    max_distance : float, default=0.1
+    max_distance : float, default=0.12
         Largest distance of an inlier from where the transform puts it, as a share of
         the longer side of the image. It counts as much from the query to the candidate
         as the other way: the geometric mean of the two is compared.
@@ -115,7 +118,7 @@ class SpatialVerification(BaseEstimator):
 
     def __init__(
         self,
-        max_distance=0.1,
+        max_distance=0.12,
         *,
         max_angle=30,
         max_scale_ratio=2,
@@ -283,13 +286,14 @@ class SpatialVerification(BaseEstimator):
         for first in range(0, len(item), N_PAIRS):
             part = slice(first, first + N_PAIRS)
             sides = self._images.length[item[part]] * images.length[query[part]]
+            square = np.minimum(self.max_distance**2 * sides, MAX_SQUARE)
             # From here on the inputs are sound: the kernel checks nothing.
             verify(
                 *images.arrays,
                 *self._images.arrays,
                 query[part],
                 item[part],
-                (self.max_distance**2 * sides).astype(np.float32),
+                square.astype(np.float32),
                 np.cos(np.deg2rad(self.max_angle)) - ROUNDING,
                 np.log(self.max_scale_ratio) + ROUNDING,
                 self.max_pairs_per_word,

@@ -394,6 +394,11 @@ cdef bint fit_transform(
     for k in range(3):
         fitted[k] = fitted[k] / d_centre[2] + d_centre[0] * fitted[6 + k]
         fitted[3 + k] = fitted[3 + k] / d_centre[2] + d_centre[1] * fitted[6 + k]
+    if fitted[8] == 0:
+        return False
+    for k in range(8):
+        fitted[k] /= fitted[8]
+    fitted[8] = 1
     return True
 
 
@@ -401,7 +406,7 @@ cdef bint centre(
     const float* x, const float* y, const int32_t* chosen, int32_t n_chosen,
     double* out,
 ) noexcept nogil:
-    """Mean of some places, and the inverse of their mean square distance from it."""
+    """Mean of some places, and the inverse of their distance from it."""
     cdef double square = 0
     cdef int32_t i
     out[0] = out[1] = 0
