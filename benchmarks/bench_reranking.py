@@ -83,10 +83,10 @@ def choose(make_steps, grid, index, X, y, **options):
     )
 
 
-VERIFICATION = {"max_distance": [0.08, 0.1, 0.12, 0.14], "max_pairs_per_word": [5, 10]}
-EXPANSION = {"n_neighbors": [2, 3, 5], "min_inliers": [8, 12]}
+VERIFICATION = {"max_distance": [0.08, 0.12, 0.16], "max_pairs_per_word": [5, 10]}
+EXPANSION = {"n_neighbors": [1, 2, 3], "min_inliers": [8, 12]}
 RECIPROCAL = {"k1": [4, 6, 8], "k2": [2, 3]}
-DIFFUSION = {"n_neighbors": [3, 4, 6], "alpha": [0.8, 0.9]}
+DIFFUSION = {"n_neighbors": [4, 10, 20, 40], "alpha": [0.9]}
 
 
 def choose_steps(features, X, y, **options):
@@ -237,7 +237,10 @@ def vectors():
             {
                 "plain": [],
                 "expansion of 3": [QueryExpansion(3)],
+                "k-reciprocal (6, 3, 0.3)": [KReciprocal(6, 3, 0.3)],
                 "k-reciprocal (20, 6, 0.3)": [KReciprocal(20, 6, 0.3)],
+                "k-reciprocal (40, 10, 0.3)": [KReciprocal(40, 10, 0.3)],
+                "diffusion (4, 0.9)": [Diffusion(4, 0.9)],
                 "diffusion (20, 0.9)": [Diffusion(20, 0.9)],
             },
             275,
@@ -248,9 +251,11 @@ def vectors():
             np.arange(1000),
             {
                 "plain": [],
-                "expansion of 1": [QueryExpansion(1)],
+                "expansion of 3": [QueryExpansion(3)],
                 "k-reciprocal (6, 3, 0.3)": [KReciprocal(6, 3, 0.3)],
+                "k-reciprocal (20, 6, 0.3)": [KReciprocal(20, 6, 0.3)],
                 "diffusion (4, 0.9)": [Diffusion(4, 0.9)],
+                "diffusion (20, 0.9)": [Diffusion(20, 0.9)],
             },
             100,
         ),

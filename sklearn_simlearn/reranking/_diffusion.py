@@ -39,9 +39,8 @@ class Diffusion(BaseEstimator):
 
     Parameters
     ----------
-    n_neighbors : int, default=6
+    n_neighbors : int, default=20
         Number of nearest items per item, and of candidates that the walk starts from.
-        It should be about the number of relevant items per query.
 
     alpha : float in [0, 1), default=0.9
         How far the walk goes.
@@ -78,7 +77,7 @@ class Diffusion(BaseEstimator):
     >>> from sklearn_simlearn.similarities import CosineSimilarity
     >>> X, y = load_digit_words(return_X_y=True)
     >>> index = SimilarityIndex(
-    ...     CosineSimilarity(), rerank=[Diffusion(20)], store_items=True
+    ...     CosineSimilarity(), rerank=[Diffusion()], store_items=True
     ... )
     >>> scores, ids = index.fit(X[100:]).search(X[:100], k=20)
     >>> plain = index.set_params(rerank=[]).search(X[:100], k=20)[1]
@@ -93,7 +92,7 @@ class Diffusion(BaseEstimator):
         "alpha": [Interval(Real, 0, 1, closed="left")],
     }
 
-    def __init__(self, n_neighbors=6, alpha=0.9):
+    def __init__(self, n_neighbors=20, alpha=0.9):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
