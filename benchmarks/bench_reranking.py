@@ -313,7 +313,7 @@ def speed(n_queries=20, n_candidates=100):
         "cv2.estimateAffinePartial2D": opencv,
     }
     seconds = dict.fromkeys(contenders, np.inf)
-    for _ in range(5):
+    for _ in range(15):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()

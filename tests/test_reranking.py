@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
 
 from sklearn_simlearn import HistogramRankSVM, MemoryVectorQuery
 from sklearn_simlearn.datasets import load_digit_words, make_visual_words
@@ -579,6 +580,31 @@ def test_copies_of_an_index_with_steps(words, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
+class WordCounts(TransformerMixin, BaseEstimator):
+    """Histograms of words that are known."""
+
+    def fit(self, X, y=None):
+        self.n_words_ = 1 + X.words.max()
+        return self
+
+    def transform(self, X):
+        counts = (np.ones(X.n_points), (X.image_of_point, X.words))
+        return sparse.coo_array(counts, shape=(len(X), self.n_words_)).tocsr()
+
+
+def test_an_index_of_local_features_verifies_by_itself():
+    features = make_features([30] * 20, n_words=100)
+    seen = LocalFeatures.concatenate([features, move(features, np.eye(3), noise=1)])
+    index = SimilarityIndex(
+        make_pipeline(WordCounts(), CosineSimilarity()),
+        rerank=[SpatialVerification(), KReciprocal(2, 2)],
+        store_items=True,
+    ).fit(seen[:30])
+    index.add(seen[30:])
+    _, ids = index.search(features, k=1, exclude=np.arange(20))
+    np.testing.assert_array_equal(ids[:, 0], 20 + np.arange(20))
+
+
 def test_an_index_says_what_its_steps_need(words):
     X, _ = words
     for step in (QueryExpansion(), KReciprocal(), Diffusion()):
@@ -593,6 +619,9 @@ def test_an_index_says_what_its_steps_need(words):
         index.search(X[:3], features=make_features([5, 5]))
     with pytest.raises(ValueError, match="as `features`"):
         index.search(X[:3])
+    few = SpatialVerification().fit(make_features([5] * 3))
+    with pytest.raises(ValueError, match="fit it on all items"):
+        fit_index(X, rerank=[few, KReciprocal()])
 
 
 def test_every_step_helps_on_digits():

@@ -185,7 +185,8 @@ class SpatialVerification(BaseEstimator):
         """
         check_is_fitted(self)
         ids, scores, rows = read_candidates(self._ids, ids, scores, self)
-        n_inliers, _ = self._verify(*self._read_queries(queries, len(rows)), rows)
+        images, numbers = self._read_queries(queries, len(rows))
+        n_inliers, _ = self._verify(images, numbers, rows)
         n_inliers = np.where(n_inliers < self.min_inliers, 0, n_inliers)
         value = np.where(rows < 0, -np.inf, n_inliers + fractions(scores))
         return sort_lists(ids, value, scores)
@@ -231,7 +232,10 @@ class SpatialVerification(BaseEstimator):
         """Sorted features, and which of their images the queries are."""
         if isinstance(queries, Queries):
             if queries.ids is not None:
-                return self._images, self._ids.find(queries.ids)
+                _, _, rows = read_candidates(
+                    self._ids, queries.ids[:, None], None, self
+                )
+                return self._images, rows[:, 0]
             queries = queries.X if queries.features is None else queries.features
         if isinstance(queries, LocalFeatures) and len(queries) != n_lists:
             raise ValueError(
@@ -253,6 +257,7 @@ class SpatialVerification(BaseEstimator):
         return n_inliers, transforms
 
     def _list_inliers(self, images, numbers, rows, n_inliers):
+        """Pairs of features that are inliers, in the shape of the lists."""
         is_there = rows >= 0
         query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
         counts = n_inliers[is_there]
@@ -266,11 +271,9 @@ class SpatialVerification(BaseEstimator):
             offset = sorted_images.first[sorted_images.start[np.repeat(which, counts)]]
             pairs[:, column] = sorted_images.order[offset + pairs[:, column]]
         lists = np.empty(rows.shape, dtype=object)
-        lists.ravel()[:] = [np.empty((0, 2), dtype=np.int32)] * lists.size
-        parts = np.empty(len(item), dtype=object)
-        for i, stop in enumerate(stops):
-            parts[i] = pairs[stop - counts[i] : stop]
-        lists[is_there] = parts
+        stops = np.cumsum(n_inliers)
+        for i, (stop, count) in enumerate(zip(stops, n_inliers.flat, strict=True)):
+            lists.flat[i] = pairs[stop - count : stop]
         return lists
 
     def _run(self, images, query, item, n_inliers, transforms, starts=None, pairs=None):

@@ -6,7 +6,7 @@ Every match proposes its transform; the one that most matches agree with wins.
 """
 
 from cython.parallel cimport prange, threadid
-from libc.math cimport NAN, fabs, sqrt
+from libc.math cimport fabs, sqrt
 from libc.stdint cimport int32_t, int64_t
 
 # Comparisons of a transform with a match that a pair of images is worth. With more
@@ -59,7 +59,8 @@ cdef extern from *:
     {
         const float *SIMLEARN_RESTRICT qx = m->qx, *SIMLEARN_RESTRICT qy = m->qy;
         const float *SIMLEARN_RESTRICT dx = m->dx, *SIMLEARN_RESTRICT dy = m->dy;
-        const float *SIMLEARN_RESTRICT cosine = m->turn_cos, *SIMLEARN_RESTRICT sine = m->turn_sin;
+        const float *SIMLEARN_RESTRICT cosine = m->turn_cos;
+        const float *SIMLEARN_RESTRICT sine = m->turn_sin;
         const float *SIMLEARN_RESTRICT log_ratio = m->log_ratio;
         int32_t *SIMLEARN_RESTRICT is_inlier = m->is_inlier;
         const float qx_h = qx[h], qy_h = qy[h], dx_h = dx[h], dy_h = dy[h];
@@ -139,8 +140,8 @@ def verify(
     int n_threads,
     float[:, :, ::1] reals,              # scratch: thread, row, match
     int32_t[:, :, ::1] ints,             # scratch
-    int32_t[::1] n_inliers,              # out
-    double[:, :, ::1] transforms,        # out: query's image to item's, 3 x 3
+    int32_t[::1] n_inliers,              # in, out: zeros to begin with
+    double[:, :, ::1] transforms,        # out: query's image to item's, if any inliers
     const int64_t[::1] inlier_start,     # in: where to write the inliers of each pair
     int32_t[:, ::1] inliers,             # out: features by their rows in the image
 ):
