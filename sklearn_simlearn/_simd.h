@@ -23,6 +23,13 @@
 #define SIMLEARN_CLONES
 #endif
 
+/* Nothing else points there: without it stores keep loops from being vectorised. */
+#ifdef _MSC_VER
+#define SIMLEARN_RESTRICT __restrict
+#else
+#define SIMLEARN_RESTRICT restrict
+#endif
+
 /* position[i] = how many of the descending `keys` are greater than scores[i].
  *
  * A search without branches, one step for all scores before the next, so that the inner

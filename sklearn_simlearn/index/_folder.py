@@ -18,6 +18,9 @@ from sklearn_simlearn.index._estimator_file import (
 from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._storage import damaged, open_folder, write_folder
 
+# Parameters that are estimators; those in `rerank` are not stored at all.
+NOT_STORED = ("estimator", "rerank")
+
 # Tables that an index may hold, which are stored with it.
 TABLES = ("metadata", "raw", "sample", "encoded_sample")
 
@@ -29,7 +32,8 @@ class FolderMixin:
         """Store the index in a folder, replacing the one that it holds.
 
         Whoever opens the folder meanwhile finds the old index or the new one. A save
-        that fails or is interrupted leaves the old one.
+        that fails or is interrupted leaves the old one. Re-ranking steps are not
+        stored: `load` the index and give them by ``set_params(rerank=[...])``.
 
         Parameters
         ----------
@@ -49,8 +53,9 @@ class FolderMixin:
             "params": {
                 name: getattr(self, name)
                 for name in self._parameter_constraints
-                if name != "estimator"
+                if name not in NOT_STORED
             },
+            "rerank": [type(step).__name__ for step in self.rerank or []],
             "backend": self.backend_,
             "is_numbered": self._ids.is_numbered,
             "is_unit": self._is_unit,
@@ -150,7 +155,7 @@ class FolderMixin:
         if "shards" in header:
             raise ValueError("The folder holds a ShardedIndex: load it as such.")
         params = header.get("params")
-        names = self._parameter_constraints.keys() - {"estimator"}
+        names = self._parameter_constraints.keys() - set(NOT_STORED)
         if not isinstance(params, dict) or params.keys() != names:
             raise damaged("its parameters are incomplete")
         validate_parameter_constraints(
@@ -159,7 +164,12 @@ class FolderMixin:
             caller_name=type(self).__name__,
         )
         backend, tables = header.get("backend"), header.get("tables")
-        if backend not in list(BACKENDS) or not isinstance(tables, dict):
+        steps = header.get("rerank")
+        if (
+            backend not in list(BACKENDS)
+            or not isinstance(tables, dict)
+            or not isinstance(steps, list)
+        ):
             raise damaged("its header is incomplete")
         n_features, feature_names = header.get("n_features_in"), header.get("names_in")
         if not (n_features is None or type(n_features) is int) or not (
@@ -186,6 +196,7 @@ class FolderMixin:
         items.remove(np.flatnonzero(~alive))
 
         self.set_params(**params)
+        self._steps, self._saved_steps = None, tuple(map(str, steps))
         self.backend_, self._items, self._model = backend, items, None
         self._ids = Ids(
             ids,

@@ -28,6 +28,7 @@ from sklearn_simlearn.index._encodings import (
 from sklearn_simlearn.index._folder import FolderMixin
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
+from sklearn_simlearn.index._rerank import RerankMixin
 from sklearn_simlearn.index._selection import cut_lists, read_exclude, read_filter
 from sklearn_simlearn.index._storage import damaged
 
@@ -38,6 +39,7 @@ SAMPLE = 256
 
 class SimilarityIndex(
     NeighborsMixin,
+    RerankMixin,
     FolderMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -65,6 +67,13 @@ class SimilarityIndex(
 
     backend_options : dict, default=None
         Keyword arguments of the backend; see the :ref:`User Guide <serving>`.
+
+    rerank : list of re-ranking steps, default=None
+        Applied in turn to what `search` finds (:ref:`reranking`). A fitted step is used
+        as it is; of one that is not fitted, a copy is fitted on the index.
+
+    n_candidates : int, default=100
+        How many of the best items the steps get. The others follow behind them.
 
     n_neighbors : int, default=5
         Neighbours that `kneighbors`, `kneighbors_graph` and `transform` look for.
@@ -107,6 +116,8 @@ class SimilarityIndex(
     -----
     Of items with the same score, the one that was added first comes first.
 
+    Re-ranking concerns `search` alone, not the methods that return distances.
+
     Neighbours are told by the cosine distance, one minus the similarity. That is a
     distance only if queries and items are encoded with unit length: other encodings
     are refused by the methods that return distances, never by `search`. A row
@@ -130,6 +141,8 @@ class SimilarityIndex(
         "estimator": [HasMethods(["fit"])],
         "backend": [StrOptions({"auto", *BACKENDS})],
         "backend_options": [dict, None],
+        "rerank": [list, tuple, None],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "store_items": ["boolean"],
         "n_jobs": [Integral, None],
@@ -141,6 +154,8 @@ class SimilarityIndex(
         *,
         backend="auto",
         backend_options=None,
+        rerank=None,
+        n_candidates=100,
         n_neighbors=5,
         store_items=False,
         n_jobs=None,
@@ -148,6 +163,8 @@ class SimilarityIndex(
         self.estimator = estimator
         self.backend = backend
         self.backend_options = backend_options
+        self.rerank = rerank
+        self.n_candidates = n_candidates
         self.n_neighbors = n_neighbors
         self.store_items = store_items
         self.n_jobs = n_jobs
@@ -189,9 +206,11 @@ class SimilarityIndex(
         self.estimator_, self._model, self._items = estimator, model, items
         self._ids, self._metadata = ids, metadata
         self._keep(X, encoded)
+        self._saved_steps = ()
+        self._fit_steps()
         return self
 
-    def search(self, X, k=10, *, groups=None, exclude=None, filter=None):
+    def search(self, X, k=10, *, groups=None, exclude=None, filter=None, features=None):
         """The best items for each query.
 
         Parameters
@@ -215,10 +234,15 @@ class SimilarityIndex(
             a list of ids, or a function that gets the metadata and returns the mask.
             Metadata that is a list of dicts is handed over dict by dict.
 
+        features : LocalFeatures, default=None
+            Local features of the queries, for re-ranking steps that compare these; `X`
+            itself if None.
+
         Returns
         -------
         scores : ndarray of shape (n_queries, k)
-            Similarities, the largest first; -inf where there are no more items.
+            Similarities, or what the last re-ranking step gave instead, the largest
+            first; -inf where there are no more items.
 
         ids : ndarray of shape (n_queries, k)
             Ids of the items; -1 or "" where the score is -inf.
@@ -229,9 +253,11 @@ class SimilarityIndex(
         allowed = None
         if filter is not None:
             allowed = read_filter(filter, self._ids, self.metadata_)
-        scores, rows = self._search(
-            X, k, groups=groups, exclude=exclude, allowed=allowed
-        )
+        restriction = {"groups": groups, "exclude": exclude, "allowed": allowed}
+        if self.rerank or self._saved_steps:
+            scores, rows = self._rerank(X, k, features=features, **restriction)
+        else:
+            scores, rows = self._search(X, k, **restriction)
         return scores, self._ids.take(rows)
 
     def add(self, X, ids=None, metadata=None):
@@ -273,6 +299,7 @@ class SimilarityIndex(
         self._items.add(encoded, n_threads=self._n_threads)
         self._ids, self._metadata, self._raw = ids, metadata, raw
         self._is_unit = self._is_unit and have_unit_length(encoded)
+        self._steps = None
         return self
 
     def remove(self, ids):
@@ -296,6 +323,7 @@ class SimilarityIndex(
         remaining = self._ids.without(rows)
         self._items.remove(np.unique(rows))
         self._ids = remaining
+        self._steps = None
         return self
 
     def compact(self):
@@ -359,7 +387,7 @@ class SimilarityIndex(
             self._ids = self._ids.compact()
             self._keep(raw, encoded)
         self.estimator = self.estimator_ = estimator
-        self._model = model
+        self._model, self._steps = model, None
         return what
 
     def set_search_options(self, **options):

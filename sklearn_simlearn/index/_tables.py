@@ -26,6 +26,8 @@ def join(first, second):
         return [*first, *second]
     if isinstance(first, np.ndarray):
         return np.concatenate([first, second])
+    if hasattr(first, "concatenate"):
+        return first.concatenate([first, second])
     module = _frame_module(first)
     if module.__name__ == "pandas":
         return module.concat([first, second], ignore_index=True)
@@ -37,6 +39,8 @@ def as_table(X):
     if sparse.issparse(X):
         return X.tocsr()
     if isinstance(X, np.ndarray) or _frame_module(X) is not None:
+        return X
+    if hasattr(X, "concatenate"):  # rows of a kind of their own, such as LocalFeatures
         return X
     if isinstance(X, Sequence) and isinstance(X[0], str | dict):
         return list(X)

@@ -1,0 +1,84 @@
+"""The graph of the nearest items of an index, as sparse matrices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.index._ids import Ids
+from sklearn_simlearn.index._rerank import Queries
+from sklearn_simlearn.reranking._lists import affinities, make_ids
+
+
+@dataclass
+class Graph:
+    """What each item of an index finds in it, the best first, itself included.
+
+    Attributes
+    ----------
+    ids : Ids
+        Of the items.
+
+    rows : int ndarray of shape (n_items, n_neighbors)
+        Numbers of the items that were found, -1 where there are no more.
+
+    scores : ndarray of shape (n_items, n_neighbors)
+
+    affinities : ndarray of shape (n_items, n_neighbors)
+        See `affinities`; made from lists of `n_candidates` items, as those of queries.
+    """
+
+    ids: Ids
+    rows: np.ndarray
+    scores: np.ndarray
+    affinities: np.ndarray
+
+
+def check_index(database, step):
+    if not isinstance(database, SimilarityIndex):
+        raise TypeError(
+            f"{type(step).__name__} is fitted on a SimilarityIndex; got "
+            f"{type(database).__name__}."
+        )
+    check_is_fitted(database)
+
+
+def as_queries(queries, index):
+    """Queries of a running search, or of a user who calls a step."""
+    return queries if isinstance(queries, Queries) else Queries(index, queries)
+
+
+def find_graph(index, n_neighbors):
+    """The graph of an index, which is searched with its own items."""
+    ids = make_ids(index.ids_, index.n_items_)
+    n_neighbors = min(n_neighbors, index.n_items_)
+    depth = max(n_neighbors, index.n_candidates)
+    parts = []
+    for found, scores in index._neighbor_lists(depth):
+        rows = ids.find(found.ravel()).reshape(found.shape)
+        kept = np.s_[:, :n_neighbors]
+        parts.append((rows[kept], scores[kept], affinities(scores)[kept]))
+    return Graph(ids, *(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def as_matrix(rows, values, n_items):
+    """Lists as a CSR matrix with one row per list."""
+    is_there = rows >= 0
+    indptr = np.concatenate([[0], np.cumsum(is_there.sum(axis=1))])
+    return sparse.csr_array(
+        (values[is_there], rows[is_there], indptr), shape=(len(rows), n_items)
+    )
+
+
+def as_links(rows, n_items):
+    """Lists as a CSR matrix of ones."""
+    return as_matrix(rows, np.ones(rows.shape, dtype=np.float32), n_items)
+
+
+def scale_to_sum_one(W):
+    """Rows divided by their sums; those of zeros stay."""
+    total = W.sum(axis=1)
+    inverse = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
+    return sparse.csr_array(sparse.diags_array(inverse.astype(W.dtype)) @ W)

@@ -1,0 +1,100 @@
+"""Lists of candidates: ids and scores, one row per query, the best first."""
+
+import numpy as np
+
+from sklearn_simlearn.index._ids import Ids, check_ids
+
+
+def make_ids(ids, n_items):
+    """Ids of a database; numbers if the user gives none."""
+    return Ids(np.arange(n_items) if ids is None else check_ids(ids, n_items))
+
+
+def read_candidates(known, ids, scores, whom):
+    """Check the candidates that a step gets.
+
+    Parameters
+    ----------
+    known : Ids
+        Of the database that the step was fitted on.
+
+    ids : array-like of shape (n_queries, n_candidates)
+        Ids; -1 or "" where there are no more.
+
+    scores : array-like of shape (n_queries, n_candidates) or None
+        Similarities; -inf where there are no more.
+
+    whom : object
+        The step, for the message.
+
+    Returns
+    -------
+    ids : ndarray
+        As an array.
+
+    scores : ndarray or None
+        As an array.
+
+    rows : ndarray of shape (n_queries, n_candidates)
+        Numbers of the items in the database, -1 where there are no more.
+    """
+    ids = np.asarray(ids)
+    if ids.ndim != 2:
+        raise ValueError(
+            f"ids must have one row per query; got an array of shape {ids.shape}."
+        )
+    if scores is not None:
+        scores = np.asarray(scores)
+        if scores.dtype not in (np.float32, np.float64):
+            scores = scores.astype(np.float64)
+        if scores.shape != ids.shape:
+            raise ValueError(
+                f"ids and scores must have one shape; got {ids.shape} and "
+                f"{scores.shape}."
+            )
+        if np.isnan(scores).any():
+            raise ValueError("scores must be numbers; some are NaN.")
+    rows = known.find(ids.ravel()).reshape(ids.shape)
+    unknown = (rows < 0) & (ids != known.nothing)
+    if unknown.any():
+        raise ValueError(
+            f"{type(whom).__name__} was fitted on a database without the id "
+            f"{ids[unknown][0].item()!r}: fit it on all items of the index."
+        )
+    return ids, scores, rows
+
+
+def sort_lists(ids, value, scores):
+    """Ids and values in descending order of the values, then of the scores."""
+    order = np.lexsort((-scores, -value), axis=1)
+    return tuple(np.take_along_axis(part, order, axis=1) for part in (ids, value))
+
+
+def fractions(scores):
+    """The scores of a list as numbers in (0, 1), equal where they are equal.
+
+    Added to integers they break ties between these.
+    """
+    n_candidates = scores.shape[1]
+    order = np.argsort(-scores, axis=1, kind="stable")
+    descending = np.take_along_axis(scores, order, axis=1)
+    is_lower = np.zeros(scores.shape, dtype=bool)
+    np.less(descending[:, 1:], descending[:, :-1], out=is_lower[:, 1:])
+    value = 1 - (1 + np.cumsum(is_lower, axis=1)) / (n_candidates + 1)
+    out = np.empty(scores.shape)
+    np.put_along_axis(out, order, value, axis=1)
+    return out
+
+
+def affinities(scores):
+    """Scores between those of the last candidate, 0, and of the first, 1.
+
+    So it does not matter whether they are negative, small or of any length: the last
+    candidate stands for the background that every query finds.
+    """
+    last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
+    height = np.subtract(
+        scores, last, where=np.isfinite(scores), out=np.zeros(scores.shape)
+    )
+    top = height.max(axis=1, keepdims=True, initial=0)
+    return np.divide(height, top, out=np.zeros(scores.shape), where=top > 0)

@@ -1,0 +1,230 @@
+"""Re-ranking by shared neighbours."""
+
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._sklearn import Interval, fit_context
+from sklearn_simlearn.reranking._graph import (
+    as_links,
+    as_matrix,
+    check_index,
+    find_graph,
+    scale_to_sum_one,
+)
+from sklearn_simlearn.reranking._lists import affinities, read_candidates, sort_lists
+
+# Share of the neighbours of a neighbour that must be one's own to take in the others.
+OVERLAP = 2 / 3
+
+# Items whose neighbourhoods are found at a time.
+N_ROWS = 4096
+
+
+class KReciprocal(BaseEstimator):
+    r"""Candidates that have the same neighbours as the query come first.
+
+    Two items are reciprocal neighbours if each is among the `k1` nearest of the other.
+    The reciprocal neighbours of an item, and those of these that overlap by two thirds,
+    are its neighbourhood, a vector :math:`v` with weights that sum to 1; it is averaged
+    over the `k2` nearest items. Candidates are ranked by
+
+    .. math:: (1 - \text{mix}) \frac{\sum_j \min(v_{qj}, v_{ij})}
+        {\sum_j \max(v_{qj}, v_{ij})} + \text{mix} \; a_i ,
+
+    where :math:`a_i` is 1 for the score of the best candidate and 0 for that of the
+    last [1]_. Read more in the :ref:`User Guide <graph_reranking>`.
+
+    Parameters
+    ----------
+    k1 : int, default=6
+        Size of neighbourhoods. It should be about the number of relevant items per
+        query, and somewhat more where that is small.
+
+    k2 : int, default=3
+        Number of items, the item itself included, over which neighbourhoods are
+        averaged; about half of `k1`, or a third where that is large.
+
+    mix : float in [0, 1], default=0.3
+        Share of the scores that candidates come with.
+
+    Attributes
+    ----------
+    n_items_ : int
+        Number of items in the graph.
+
+    See Also
+    --------
+    Diffusion : Follows the graph beyond neighbours of neighbours.
+
+    Notes
+    -----
+    The neighbours of the items are those that the index finds with the re-ranking steps
+    before this one. The graph takes some `k1` times `k2` numbers per item.
+
+    References
+    ----------
+    .. [1] Z. Zhong, L. Zheng, D. Cao, S. Li, "Re-ranking Person Re-identification with
+       k-reciprocal Encoding", CVPR 2017.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.datasets import load_digit_words
+    >>> from sklearn_simlearn.index import SimilarityIndex
+    >>> from sklearn_simlearn.reranking import KReciprocal
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> X, y = load_digit_words(return_X_y=True)
+    >>> index = SimilarityIndex(
+    ...     CosineSimilarity(), rerank=[KReciprocal(20, 6)], store_items=True
+    ... )
+    >>> scores, ids = index.fit(X[100:]).search(X[:100], k=20)
+    >>> plain = index.set_params(rerank=[]).search(X[:100], k=20)[1]
+    >>> def precision(ids):
+    ...     return round(float((y[100:][ids] == y[:100, None]).mean()), 2)
+    >>> precision(plain), precision(ids)
+    (0.69, 0.78)
+    """
+
+    _parameter_constraints: dict = {
+        "k1": [Interval(Integral, 1, None, closed="left")],
+        "k2": [Interval(Integral, 1, None, closed="left")],
+        "mix": [Interval(Real, 0, 1, closed="both")],
+    }
+
+    def __init__(self, k1=6, k2=3, mix=0.3):
+        self.k1 = k1
+        self.k2 = k2
+        self.mix = mix
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, database, y=None) -> Self:
+        """Find the neighbourhoods of the items.
+
+        Parameters
+        ----------
+        database : SimilarityIndex
+            A fitted one with ``store_items=True``.
+
+        y : Ignored
+            Not used.
+
+        Returns
+        -------
+        self : object
+            The step itself.
+        """
+        check_index(database, self)
+        n_near = 1 + self.k1  # an item is its own nearest neighbour
+        n_half = 1 + round(self.k1 / 2)
+        graph = find_graph(database, max(2 * n_near, self.k2))
+        n_items = len(graph.rows)
+        near = as_links(graph.rows[:, :n_near], n_items)
+        half = as_links(graph.rows[:, :n_half], n_items)
+        half = sparse.csr_array(half.multiply(half.T))
+        reciprocal = sparse.csr_array(near.multiply(near.T))
+        weight = as_matrix(graph.rows, _weights(graph.affinities), n_items)
+        parts = [
+            _neighborhoods(reciprocal[i : i + N_ROWS], half, weight[i : i + N_ROWS])
+            for i in range(0, n_items, N_ROWS)
+        ]
+        self._ids, self._half = graph.ids, half
+        self._limit = graph.scores[:, :n_near].min(axis=1)
+        self._vectors = sparse.vstack(parts, format="csr")
+        mean = scale_to_sum_one(as_links(graph.rows[:, : self.k2], n_items))
+        self._means = sparse.csr_array(mean @ self._vectors)
+        self.n_items_ = n_items
+        return self
+
+    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
+        """Rank candidates by the neighbours that they share with the query.
+
+        Parameters
+        ----------
+        queries : Ignored
+            The candidates say all.
+
+        ids : array-like of shape (n_queries, n_candidates)
+            Ids of the candidates, the best first; -1 or "" where there are no more.
+
+        scores : array-like of shape (n_queries, n_candidates)
+            Their scores.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_queries, n_candidates)
+            The candidates in their new order.
+
+        scores : ndarray of shape (n_queries, n_candidates)
+            Between 0 and 1.
+        """
+        check_is_fitted(self)
+        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+        affinity = affinities(scores)
+        vectors = self._find_vectors(rows, scores, affinity)
+        value = np.full(scores.shape, -np.inf)
+        dense = np.zeros(self.n_items_, dtype=np.float32)
+        for i in range(len(rows)):
+            there = rows[i] >= 0
+            own = slice(vectors.indptr[i], vectors.indptr[i + 1])
+            dense[vectors.indices[own]] = vectors.data[own]
+            shared = _shared(dense, self._means, rows[i, there])
+            dense[vectors.indices[own]] = 0
+            # The sums of both are 1, so the sum of the larger ones is 2 - shared.
+            value[i, there] = (1 - self.mix) * shared / (2 - shared)
+            value[i, there] += self.mix * affinity[i, there]
+        return sort_lists(ids, value, scores)
+
+    def _find_vectors(self, rows, scores, affinity):
+        """Averaged neighbourhoods of queries, which are no nodes of the graph."""
+        near = rows[:, : 1 + self.k1]
+        # A query is near an item if it scores as the item's last near neighbour.
+        is_near = scores[:, : 1 + self.k1] >= self._limit[near]
+        reciprocal = as_links(np.where(is_near, near, -1), self.n_items_)
+        weight = as_matrix(rows, _weights(affinity), self.n_items_)
+        own = _neighborhoods(reciprocal, self._half, weight)
+        others = as_links(rows[:, : self.k2 - 1], self.n_items_) @ self._vectors
+        return scale_to_sum_one(sparse.csr_array(own + others))
+
+
+def _weights(affinity):
+    return np.exp(affinity - 1).astype(np.float32)
+
+
+def _neighborhoods(reciprocal, half, weight):
+    """Rows of weights with the sum 1, for items or queries.
+
+    Parameters
+    ----------
+    reciprocal : csr_array of shape (n_rows, n_items)
+        Reciprocal neighbours.
+
+    half : csr_array of shape (n_items, n_items)
+        Those of the items in half the neighbourhood.
+
+    weight : csr_array of shape (n_rows, n_items)
+        Weights of the items that were found; others get the least weight there is.
+    """
+    n_shared = sparse.csr_array((reciprocal @ half.T).multiply(reciprocal))
+    size = half.sum(axis=1)
+    n_shared.data = (n_shared.data >= OVERLAP * size[n_shared.indices]).astype(
+        np.float32
+    )
+    members = sparse.csr_array(reciprocal + n_shared @ half)
+    members.data[:] = 1
+    members.eliminate_zeros()
+    least = _weights(0.0)
+    above = weight.copy()
+    above.data -= least
+    return scale_to_sum_one(sparse.csr_array(members * least + members.multiply(above)))
+
+
+def _shared(dense, vectors, rows):
+    """Sums of the smaller of two weights, of a dense vector and each of some rows."""
+    part = vectors[rows]
+    smaller = np.minimum(part.data, dense[part.indices])
+    total = np.concatenate([[0], np.cumsum(smaller, dtype=np.float64)])
+    return total[part.indptr[1:]] - total[part.indptr[:-1]]

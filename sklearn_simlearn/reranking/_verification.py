@@ -1,0 +1,376 @@
+"""Spatial verification: candidates that show the query's features in one place."""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import Bunch
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn.feature_extraction import LocalFeatures
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.index._rerank import Queries
+from sklearn_simlearn.reranking._lists import (
+    fractions,
+    make_ids,
+    read_candidates,
+    sort_lists,
+)
+from sklearn_simlearn.reranking._verification_fast import N_INTS, N_REALS, verify
+
+# Matches of two images that are looked at; the words beyond are left out.
+MAX_MATCHES = 2**20
+
+# Pairs of images that a kernel verifies at a time: it holds back Ctrl-C meanwhile.
+N_PAIRS = 4096
+
+# What rounding may take from the agreement of a match with itself.
+ROUNDING = 1e-6
+
+# Squared distances are compared in single precision.
+MAX_SQUARE = np.finfo(np.float32).max
+
+N_UNKNOWNS = {None: 0, "affine": 6, "homography": 8}
+
+
+class SpatialVerification(BaseEstimator):
+    r"""Candidates in the order of how many features they share in one arrangement.
+
+    Features of two images match if they have the same visual word. Each match proposes
+    the similarity transform between its two features (place, scale and angle), and the
+    matches that agree with it are its inliers, each feature counted once. Candidates
+    are ranked by the largest number of inliers, equal ones by their similarity. Read
+    more in the :ref:`User Guide <spatial_verification>`.
+
+    Parameters
+    ----------
+    max_distance : float, default=0.12
+        Largest distance of an inlier from where the transform puts it, as a share of
+        the longer side of the image. It counts as much from the query to the candidate
+        as the other way: the geometric mean of the two is compared.
+
+    max_angle : float, default=30
+        Largest difference between the turn of an inlier and that of the transform, in
+        degrees.
+
+    max_scale_ratio : float, default=2
+        Largest ratio between the change of scale of an inlier and that of the
+        transform.
+
+    max_pairs_per_word : int, default=10
+        A word that would match more pairs of features than this is left out.
+
+    min_inliers : int, default=1
+        With fewer inliers a candidate counts as not verified: it stays behind all that
+        are, in the order of similarity.
+
+    refine : {"affine", "homography"}, default=None
+        Fit an affine map or a homography to the inliers, and count anew; the fit is
+        dropped where it gains no inlier.
+
+    n_jobs : int, default=None
+        Threads. The results do not depend on it.
+
+    Attributes
+    ----------
+    n_images_ : int
+        Number of images in the database.
+
+    See Also
+    --------
+    QueryExpansion : Search again with the candidates that were verified.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.feature_extraction import LocalFeatures
+    >>> from sklearn_simlearn.reranking import SpatialVerification
+    >>> query = LocalFeatures(
+    ...     [0, 3], x=[0, 9, 0], y=[0, 0, 9], scale=[1, 1, 1], angle=[0, 0, 0],
+    ...     words=[5, 6, 7], image_sizes=[[10, 10]],
+    ... )
+    >>> scattered = LocalFeatures(
+    ...     [0, 3], x=[9, 0, 4], y=[9, 0, 0], scale=[1, 1, 1], angle=[0, 90, 180],
+    ...     words=[5, 6, 7], image_sizes=[[10, 10]],
+    ... )
+    >>> database = LocalFeatures.concatenate([scattered, query])
+    >>> verifier = SpatialVerification().fit(database)
+    >>> ids, scores = verifier.rerank(query, [[0, 1]], [[0.9, 0.8]])
+    >>> ids
+    array([[1, 0]])
+    >>> verifier.verify(query, [[0, 1]]).n_inliers
+    array([[1, 3]], dtype=int32)
+    """
+
+    _parameter_constraints: dict = {
+        "max_distance": [Interval(Real, 0, None, closed="neither")],
+        "max_angle": [Interval(Real, 0, 180, closed="both")],
+        "max_scale_ratio": [Interval(Real, 1, None, closed="left")],
+        "max_pairs_per_word": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        "min_inliers": [Interval(Integral, 1, None, closed="left")],
+        "refine": [StrOptions({"affine", "homography"}), None],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        max_distance=0.12,
+        *,
+        max_angle=30,
+        max_scale_ratio=2,
+        max_pairs_per_word=10,
+        min_inliers=1,
+        refine=None,
+        n_jobs=None,
+    ):
+        self.max_distance = max_distance
+        self.max_angle = max_angle
+        self.max_scale_ratio = max_scale_ratio
+        self.max_pairs_per_word = max_pairs_per_word
+        self.min_inliers = min_inliers
+        self.refine = refine
+        self.n_jobs = n_jobs
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, database, ids: ArrayLike | None = None) -> Self:
+        """Sort the features of a database by image and word.
+
+        Parameters
+        ----------
+        database : LocalFeatures or SimilarityIndex
+            Features with words, one image per item; or an index that stores such
+            features as its items (``store_items=True``).
+
+        ids : array-like of shape (n_images,), default=None
+            What candidates are called: the ids of the index. Numbers 0, 1, ... if None.
+
+        Returns
+        -------
+        self : object
+            The step itself.
+        """
+        if isinstance(database, SimilarityIndex):
+            ids, database = database.ids_, _stored_features(database)
+        images = _sort_by_word(database, "The database")
+        self._images, self._ids = images, make_ids(ids, len(database))
+        self.n_images_ = len(database)
+        return self
+
+    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
+        """Rank candidates by their number of inliers.
+
+        Parameters
+        ----------
+        queries : LocalFeatures
+            Features of the queries, one image per query.
+
+        ids : array-like of shape (n_queries, n_candidates)
+            Ids of the candidates; -1 or "" where there are no more.
+
+        scores : array-like of shape (n_queries, n_candidates)
+            Their similarities, which break ties.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_queries, n_candidates)
+            The candidates in their new order.
+
+        scores : ndarray of shape (n_queries, n_candidates)
+            Number of inliers, 0 below `min_inliers`, plus a fraction that grows with
+            the similarity.
+        """
+        check_is_fitted(self)
+        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+        images, numbers = self._read_queries(queries, len(rows))
+        n_inliers, _ = self._verify(images, numbers, rows)
+        n_inliers = np.where(n_inliers < self.min_inliers, 0, n_inliers)
+        value = np.where(rows < 0, -np.inf, n_inliers + fractions(scores))
+        return sort_lists(ids, value, scores)
+
+    def verify(self, queries, ids, *, return_inliers: bool = False) -> Bunch:
+        """Inliers and transforms of candidates.
+
+        Parameters
+        ----------
+        queries : LocalFeatures
+            Features of the queries, one image per query.
+
+        ids : array-like of shape (n_queries, n_candidates)
+            Ids of the candidates; -1 or "" where there are no more.
+
+        return_inliers : bool, default=False
+            Return the inliers themselves too, which takes twice the time.
+
+        Returns
+        -------
+        result : :class:`~sklearn.utils.Bunch`
+            Dictionary-like object, with the following attributes.
+
+            n_inliers : ndarray of shape (n_queries, n_candidates), int32
+                Number of inliers.
+            transforms : ndarray of shape (n_queries, n_candidates, 3, 3)
+                Homogeneous matrices from places in the query's image to places in the
+                candidate's; NaN without inliers.
+            inliers : object ndarray of shape (n_queries, n_candidates)
+                Arrays of shape (n_inliers, 2): a feature of the query and one of the
+                candidate, by their numbers in the image. Only with `return_inliers`.
+        """
+        check_is_fitted(self)
+        _, _, rows = read_candidates(self._ids, ids, None, self)
+        images, numbers = self._read_queries(queries, len(rows))
+        n_inliers, transforms = self._verify(images, numbers, rows)
+        found = Bunch(n_inliers=n_inliers, transforms=transforms)
+        if return_inliers:
+            found.inliers = self._list_inliers(images, numbers, rows, n_inliers)
+        return found
+
+    def _read_queries(self, queries, n_lists):
+        """Sorted features, and which of their images the queries are."""
+        if isinstance(queries, Queries):
+            if queries.ids is not None:
+                _, _, rows = read_candidates(
+                    self._ids, queries.ids[:, None], None, self
+                )
+                return self._images, rows[:, 0]
+            queries = queries.X if queries.features is None else queries.features
+        if isinstance(queries, LocalFeatures) and len(queries) != n_lists:
+            raise ValueError(
+                f"Each list of candidates needs one image as its query; got "
+                f"{len(queries)} images for {n_lists} lists."
+            )
+        return _sort_by_word(queries, "A query"), np.arange(n_lists)
+
+    def _verify(self, images, numbers, rows):
+        """Numbers of inliers and transforms, in the shape of the lists."""
+        is_there = rows >= 0
+        query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
+        found = np.zeros(len(item), dtype=np.int32)
+        maps = np.full((len(item), 3, 3), np.nan)
+        self._run(images, query, item, found, maps)
+        n_inliers = np.zeros(rows.shape, dtype=np.int32)
+        transforms = np.full((*rows.shape, 3, 3), np.nan)
+        n_inliers[is_there], transforms[is_there] = found, maps
+        return n_inliers, transforms
+
+    def _list_inliers(self, images, numbers, rows, n_inliers):
+        """Pairs of features that are inliers, in the shape of the lists."""
+        is_there = rows >= 0
+        query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
+        counts = n_inliers[is_there]
+        stops = np.cumsum(counts, dtype=np.int64)
+        pairs = np.empty((counts.sum(), 2), dtype=np.int32)
+        again = np.zeros(len(item), dtype=np.int32), np.empty((len(item), 3, 3))
+        self._run(images, query, item, *again, stops - counts, pairs)
+        # From places in the order of words to numbers as the user gave the features.
+        side = (images, query), (self._images, item)
+        for column, (sorted_images, which) in enumerate(side):
+            offset = sorted_images.first[sorted_images.start[np.repeat(which, counts)]]
+            pairs[:, column] = sorted_images.order[offset + pairs[:, column]]
+        lists = np.empty(rows.shape, dtype=object)
+        stops = np.cumsum(n_inliers)
+        for i, (stop, count) in enumerate(zip(stops, n_inliers.flat, strict=True)):
+            lists.flat[i] = pairs[stop - count : stop]
+        return lists
+
+    def _run(self, images, query, item, n_inliers, transforms, starts=None, pairs=None):
+        """Call the kernel for pairs of images, some at a time."""
+        n_threads = effective_n_jobs(self.n_jobs)
+        n_words = int(np.diff(images.start).max(initial=0))
+        n_matches = max(1, min(n_words * self.max_pairs_per_word, MAX_MATCHES))
+        reals = np.empty((n_threads, N_REALS, n_matches), dtype=np.float32)
+        ints = np.empty((n_threads, N_INTS, n_matches), dtype=np.int32)
+        if starts is None:
+            starts = np.zeros(len(item), dtype=np.int64)
+            pairs = np.empty((0, 2), dtype=np.int32)
+        for first in range(0, len(item), N_PAIRS):
+            part = slice(first, first + N_PAIRS)
+            sides = self._images.length[item[part]] * images.length[query[part]]
+            square = np.minimum(self.max_distance**2 * sides, MAX_SQUARE)
+            # From here on the inputs are sound: the kernel checks nothing.
+            verify(
+                *images.arrays,
+                *self._images.arrays,
+                query[part],
+                item[part],
+                square.astype(np.float32),
+                np.cos(np.deg2rad(self.max_angle)) - ROUNDING,
+                np.log(self.max_scale_ratio) + ROUNDING,
+                self.max_pairs_per_word,
+                N_UNKNOWNS[self.refine],
+                n_threads,
+                reals,
+                ints,
+                n_inliers[part],
+                transforms[part],
+                starts[part],
+                pairs,
+            )
+
+
+@dataclass
+class _Images:
+    """Features of images, those of an image in the order of their words."""
+
+    start: np.ndarray  # of the words of each image
+    words: np.ndarray  # different ones of an image, ascending
+    first: np.ndarray  # first feature of each word of each image
+    points: np.ndarray  # x, y, scale, log scale, cosine and sine of the angle
+    order: np.ndarray  # number of each feature in its image as it was given
+    length: np.ndarray  # longer side of each image
+
+    @property
+    def arrays(self):
+        return self.start, self.words, self.first, self.points
+
+
+def _sort_by_word(features, what):
+    if not isinstance(features, LocalFeatures) or features.words is None:
+        raise ValueError(
+            f"{what} of SpatialVerification is a LocalFeatures with words; got "
+            f"{features!r:.60}. Give an index those of its queries as `features`, and "
+            "fit the step on those of the items."
+        )
+    image = features.image_of_point
+    order = np.lexsort((features.words, image))
+    image, words = image[order], features.words[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (words[1:] != words[:-1]) | (image[1:] != image[:-1])
+    first = np.flatnonzero(is_new)
+    points = np.empty((len(order), 6), dtype=np.float32)
+    angle = np.deg2rad(features.angle[order], dtype=np.float64)
+    points[:, 0], points[:, 1] = features.x[order], features.y[order]
+    points[:, 2], points[:, 3] = features.scale[order], np.log(features.scale[order])
+    points[:, 4], points[:, 5] = np.cos(angle), np.sin(angle)
+    return _Images(
+        np.searchsorted(image[first], np.arange(len(features) + 1)),
+        words[first],
+        np.append(first, len(order)),
+        points,
+        order - features.offsets[image],
+        _longer_sides(features),
+    )
+
+
+def _longer_sides(features):
+    """Longer side of each image; of what its features cover if sizes are unknown."""
+    if features.image_sizes is not None:
+        return features.image_sizes.max(axis=1).astype(np.float64)
+    length = np.zeros(len(features))
+    place = np.maximum(features.x, features.y).astype(np.float64)
+    np.maximum.at(length, features.image_of_point, place)
+    return length
+
+
+def _stored_features(index):
+    items = index._table("_raw")
+    if not isinstance(items, LocalFeatures):
+        raise ValueError(
+            "The index does not store local features as its items. Fit "
+            "SpatialVerification on the LocalFeatures of the items, with their ids, "
+            "before the index gets it."
+        )
+    return items[np.flatnonzero(index._ids.alive)]
