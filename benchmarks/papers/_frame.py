@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sklearn_simlearn.metrics import retrieval_report
+
 # A difference over seeds or splits is real if it is this many standard errors from 0.
 N_ERRORS = 2.0
 
@@ -159,6 +161,30 @@ def spread(values, digits: int = 3) -> str:
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+
+
+def measure(estimator, X, y, *, k=(1, 10, 50), **options) -> dict[str, float]:
+    """Mean average precision, and precision at 1, 10 and 50, of a fitted estimator."""
+    report = retrieval_report(estimator, X, y, k=k, **options)
+    values = {"mAP": np.nanmean(report["average_precision"])}
+    values |= {f"P@{n}": np.nanmean(report[f"precision_at_{n}"]) for n in k}
+    return {name: float(value) for name, value in values.items()}
+
+
+def note_first_page(name: str, ours: list[dict], reference: list[dict]) -> list[str]:
+    """A note where a gain in mean average precision costs the first page."""
+    notes = []
+    for k in ("P@1", "P@10"):
+        lost = np.mean([r[k] for r in reference]) - np.mean([o[k] for o in ours])
+        gained = np.mean([o["mAP"] for o in ours]) - np.mean(
+            [r["mAP"] for r in reference]
+        )
+        if gained > 0 and lost > 0.005:
+            notes.append(
+                f"{name} gains {gained:.3f} mAP but loses {lost:.3f} {k}: the gain is "
+                "not on the first page."
+            )
+    return notes
 
 
 # -- results on disk --
