@@ -38,6 +38,9 @@ class Claim:
     holds: bool
     evidence: str
 
+    def __post_init__(self):
+        self.holds = bool(self.holds)  # of NumPy's kind, it could not be written
+
 
 @dataclass
 class Result:
@@ -152,7 +155,7 @@ def claim_gain(text: str, ours, reference, unit: str = "mAP") -> Claim:
         f"{mean:+.3f} ± {error:.3f} over {len(difference)} run"
         f"{'s' if len(difference) > 1 else ''}"
     )
-    return Claim(text, bool(mean > N_ERRORS * error), evidence)
+    return Claim(text, mean > N_ERRORS * error, evidence)
 
 
 def spread(values, digits: int = 3) -> str:

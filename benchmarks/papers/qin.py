@@ -213,23 +213,23 @@ def figure_4(quick):
         [
             Claim(
                 "equal counts are worth more than a word that is missing in both",
-                bool((diagonal > 0).mean() > 0.9),
+                (diagonal > 0).mean() > 0.9,
                 f"{(diagonal > 0).mean():.0%} of the weights are above w00",
             ),
             Claim(
                 "a word in one image only is worth less",
-                bool((missing < 0).mean() > 0.5),
+                (missing < 0).mean() > 0.5,
                 f"{(missing < 0).mean():.0%} of the weights are below w00",
             ),
             Claim(
                 "weights of equal counts grow ever more slowly, as burstiness has it",
-                bool(growth[1] < growth[0] < diagonal.mean(axis=0)[0]),
+                growth[1] < growth[0] < diagonal.mean(axis=0)[0],
                 f"steps {100 * diagonal.mean(axis=0)[0]:.2f}, {100 * growth[0]:.2f}, "
                 f"{100 * growth[1]:.2f}",
             ),
             Claim(
                 "rare words weigh more than frequent ones, as idf has it",
-                bool(diagonal[0].mean() > diagonal[-1].mean()),
+                diagonal[0].mean() > diagonal[-1].mean(),
                 f"{100 * diagonal[0].mean():.2f} against {100 * diagonal[-1].mean():.2f}",
             ),
         ],
@@ -290,7 +290,7 @@ def figures_6_to_8(quick):
         [
             Claim(
                 f"{n_bins} different weights rank as well as all of them, within 0.01",
-                bool(of_pattern > of_all - 0.01),
+                of_pattern > of_all - 0.01,
                 f"N-S {of_pattern:.3f} with {n_bins} bins, {of_all:.3f} with all "
                 f"symmetric weights",
             )
@@ -311,7 +311,11 @@ PAPER = Paper(
     "`group`, Tables 1 and 2 would run on them unchanged.",
     [
         Experiment(
-            "Table 1", "hand-made similarities on the whole set", UKBENCH, table_1, _FILE
+            "Table 1",
+            "hand-made similarities on the whole set",
+            UKBENCH,
+            table_1,
+            _FILE,
         ),
         Experiment(
             "Table 2",
@@ -321,7 +325,11 @@ PAPER = Paper(
             _FILE,
         ),
         Experiment(
-            "Figure 3", "the two losses by passes of the solver", UKBENCH, figure_3, _FILE
+            "Figure 3",
+            "the two losses by passes of the solver",
+            UKBENCH,
+            figure_3,
+            _FILE,
         ),
         Experiment("Figure 4", "the learned weights", UKBENCH, figure_4, _FILE),
         Experiment("Figure 5", "size of the training set", UKBENCH, figure_5, _FILE),
