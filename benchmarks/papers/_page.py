@@ -13,14 +13,14 @@ HEAD = f""".. _reproductions:
 The papers, repeated
 ====================
 
-``python -m benchmarks.papers NAME`` repeats the experiments of a paper on the data at hand,
-which is not the papers' own in most cases: each section says how it differs. This page is
-written by ``python -m benchmarks.papers --page doc/reproductions.rst``.
+``python -m benchmarks.papers NAME`` repeats the experiments of a paper on the data at
+hand, which is not the papers' own in most cases: each section says how it differs. This
+page is written by ``python -m benchmarks.papers --page doc/reproductions.rst``.
 
-A *claim* is something that the paper says of its figures. A claim that one thing is ahead
-of another holds if the mean difference over the same seeds or splits is more than
-{N_ERRORS:g} standard errors above 0. A table or figure is *reproduced* if all its claims hold,
-*partly* if some do, *not reproduced* if none does.
+A *claim* is something that the paper says of its figures. A claim that one thing is
+ahead of another holds if the mean difference over the same seeds or splits is more than
+{N_ERRORS:g} standard errors above 0, or as its section says. A table or figure is
+*reproduced* if all its claims hold, *partly* if some do, *not reproduced* if none does.
 """
 
 

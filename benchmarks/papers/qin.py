@@ -230,7 +230,8 @@ def figure_4(quick):
             Claim(
                 "rare words weigh more than frequent ones, as idf has it",
                 diagonal[0].mean() > diagonal[-1].mean(),
-                f"{100 * diagonal[0].mean():.2f} against {100 * diagonal[-1].mean():.2f}",
+                f"{100 * diagonal[0].mean():.2f} against "
+                f"{100 * diagonal[-1].mean():.2f}",
             ),
         ],
         ["Weights are in units of one hundredth."],
