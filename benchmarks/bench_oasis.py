@@ -3,8 +3,9 @@
     SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
 The parts are speed, scale, cost and mnist; without an argument all of them run. The
-experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is measured in
-the run that prints it; compare the ratios, not the seconds. "speed" needs gcc.
+experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is
+measured in the run that prints it; compare the ratios, not the seconds. "speed" needs
+gcc.
 """
 
 import ctypes

@@ -306,9 +306,9 @@ PAPER = Paper(
     "OASIS(holdout=None, C=0.1)",
     "Caltech-256, which its authors' page offers: made into visterms by "
     "`BlockVisterms` and stored like the Caltech-101 file, all of this would run on "
-    "it. The 2.3 million images of the Web data set (Tables 1 to 3, Figures 3 and 4) were "
-    "never published; `python benchmarks/bench_oasis.py scale` measures the rate of "
-    "training at that size on made-up data.",
+    "it. The 2.3 million images of the Web data set (Tables 1 to 3, Figures 3 and 4) "
+    "were never published; `python benchmarks/bench_oasis.py scale` measures the rate "
+    "of training at that size on made-up data.",
     [
         Experiment("Table 4", "precision of OASIS and others", CALTECH, table_4, _FILE),
         Experiment("Table 5", "time to train", CALTECH, table_5, _FILE),
