@@ -3,8 +3,8 @@
     SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [query]
     SIMLEARN_DATA=... python benchmarks/bench_angular.py holdout [SET ...]
 
-The first two parts, both if none is named, are on MNIST in the paper's plain form, whose
-tables are in ``python -m benchmarks.papers kuang``. `holdout` has the defaults.
+The first two parts, both if none is named, are on MNIST in the paper's plain form,
+whose tables are in ``python -m benchmarks.papers kuang``. `holdout` has the defaults.
 """
 
 import os
