@@ -44,13 +44,13 @@ PUBLISHED = {"Oxford5K": "0.680, 0.786 (+15.6 %)", "Paris6K": "0.693, 0.823 (+18
 PUBLISHED_UNKNOWNS = {0: (500, 2.2), 1: (934, 4.5), 2: (1308, 7.0), 3: (1687, 9.1)}
 
 PARIS = (
-    "276 photographs of 5 Paris landmarks with 20,000 RootSIFT words, of which 26 query, "
-    "where the paper has the 6,400 photographs of 11 landmarks of Paris6K with 500,000 "
-    "words. The queries are in no training set; four fifths of the others are."
+    "276 photographs of 5 Paris landmarks with 20,000 RootSIFT words, of which 26 "
+    "query, where the paper has the 6,400 photographs of 11 landmarks of Paris6K with "
+    "500,000 words. The queries are in no training set; four fifths of the others are."
 )
 MADE_UP = (
-    "Made-up images with the size of Oxford5K: 5,000 images, 500,000 words, about 2,500 "
-    "of them in an image."
+    "Made-up images with the size of Oxford5K: 5,000 images, 500,000 words, about "
+    "2,500 of them in an image."
 )
 
 
@@ -67,7 +67,7 @@ def load_images(quick):
 
 @cache
 def fit(quick, seed, k):
-    """tf-idf for k = None, or the learner with k neighbours per word, as the paper's."""
+    """The learner with k neighbours per word, in the paper's form; tf-idf for None."""
     X, y, is_query, words = load_images(quick)
     train = split_paris(is_query, seed)
     model = CosineSimilarity()
@@ -175,8 +175,8 @@ def figure_3(quick):
         rows,
         [
             claim_gain(
-                "matching and other pairs overlap less after learning, images that were "
-                "not in training",
+                "matching and other pairs overlap less after learning, images that "
+                "were not in training",
                 areas["learned"],
                 areas["tf-idf"],
                 "area",
