@@ -209,7 +209,7 @@ def table_1(quick):
             "regularisation (`python benchmarks/bench_memory.py strategies`). Features "
             "of a modern network leave the average little to gain.",
             "Published figures are mAP of averaging and of memory vectors, on Oxford5k "
-            "/ Oxford105k. With the 5 marked sets no p-value can be below 0.0625."
+            "/ Oxford105k. With the 5 marked sets no p-value can be below 0.0625.",
         ],
     )
 
