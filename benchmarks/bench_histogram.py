@@ -4,8 +4,8 @@
 
 where PART is ukbench, ukbench50k, settings, limit, categories, solver or speed; all of
 them, some 35 minutes on 2 cores, if there is none. They read ukbench1000_bovw20k.npz,
-ukbench1000_geometry.npz and office_caltech10_surf800.npz. The tables of the paper are in
-``python -m benchmarks.papers qin``.
+ukbench1000_geometry.npz and office_caltech10_surf800.npz. The tables of the paper are
+in ``python -m benchmarks.papers qin``.
 
 All parts use the paper's form, ``HistogramRankSVM(holdout=None, length_slope=0)``, but
 where they say otherwise; bench_defaults.py measures the default.
