@@ -1,11 +1,10 @@
-"""AngularBilinearRanker: speed against LinearSVC, and the paper's tables on MNIST.
+"""AngularBilinearRanker: speed against LinearSVC, and the hold-out on labelled sets.
 
-    SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [table] [index] [query]
+    SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [query]
     SIMLEARN_DATA=... python benchmarks/bench_angular.py holdout [SET ...]
 
-The first four parts, all of them if none is named, are those of the paper's plain form;
-`table` takes about 15 minutes on two cores. `holdout` has the defaults on labelled
-sets.
+The first two parts, both if none is named, are on MNIST in the paper's plain form,
+whose tables are in ``python -m benchmarks.papers kuang``. `holdout` has the defaults.
 """
 
 import os
@@ -21,7 +20,6 @@ import numpy as np
 from _common import best_seconds, load_mnist, print_table
 from _sets import available_sets, load_set, split_set
 from scipy import sparse
-from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
@@ -45,25 +43,6 @@ def split():
     order = np.random.RandomState(0).permutation(len(X))
     queries, rest = order[:N_QUERIES], np.sort(order[N_QUERIES:])
     return X[queries], y[queries], X[rest], y[rest]
-
-
-def medoids(X, y):
-    """Rows of 1,000 medoids, found once for all settings."""
-    ranker = plain(
-        references="medoids",
-        n_references=1000,
-        n_candidates=2,
-        n_jobs=2,
-        random_state=0,
-    )
-    return ranker.fit(X, y).reference_indices_
-
-
-def report(model, data):
-    X_query, y_query, X, y = data
-    return retrieval_report(
-        model, X_query, y_query, X_database=X, y_database=y, k=(1, 1000), n_jobs=2
-    )
 
 
 # -- speed --
@@ -172,79 +151,7 @@ def solver_seconds(X, rows, triplets, C):
     return min(seconds[1]), min(seconds[2]), min(busiest[1]) / min(busiest[2])
 
 
-# -- tables of the paper --
-
-
-def table(data):
-    """Table 1, for each way to choose candidates."""
-    *_, X, y = data
-    rows = medoids(X, y)
-    sizes = (15, 25, 35, 50)
-    methods = [
-        ("sigma = 0.95", {}),
-        ("sigma = 0, QD-RSVM", {"sigma": 0.0}),
-        ("one for all, QI-RSVM", {"sigma": 0.0, "query_dependent": False}),
-    ]
-    cosine = report(CosineSimilarity(use_idf=False).fit(X[:2]), data)
-    print(
-        f"\nMNIST, mAP (precision at 1,000), {len(rows)} medoids, M = 10\n"
-        f"Euclidean: {cosine.average_precision.mean():.3f} "
-        f"({cosine.precision_at_1000.mean():.3f})"
-    )
-    for candidates in ("balanced", "random", "nearest", "hard"):
-        lines = []
-        for name, parameters in methods:
-            cells, angles, flipped = [], [], []
-            for n_candidates in sizes:
-                ranker = plain(
-                    references=rows,
-                    candidates=candidates,
-                    n_candidates=n_candidates,
-                    n_jobs=2,
-                    random_state=0,
-                    **parameters,
-                ).fit(X, y)
-                result = report(ranker, data)
-                cells.append(
-                    f"{result.average_precision.mean():.3f} "
-                    f"({result.precision_at_1000.mean():.3f})"
-                )
-                angles.append(f"{ranker.angles_.mean():.2f}")
-                flipped.append(str(np.count_nonzero(ranker.angles_ > np.pi / 2)))
-            lines.append([name, *cells, " ".join(angles), " ".join(flipped)])
-        print(f"\ncandidates={candidates!r}")
-        header = ["", *(f"N = {n}" for n in sizes), "mean angles", "above pi/2"]
-        print_table(header, lines)
-        sys.stdout.flush()
-
-
-def index(data):
-    """Table 2 on MNIST: recall of the inverted lists that a query probes."""
-    X_query, y_query, X, y = data
-    kmeans = MiniBatchKMeans(1000, batch_size=4096, n_init=1, random_state=0).fit(X)
-    n_items = np.zeros((1000, 10))  # in each list, of each digit
-    np.add.at(n_items, (kmeans.labels_, y), 1)
-    rows = medoids(X, y)
-    models = {
-        "Euclidean": CosineSimilarity(use_idf=False).fit(X[:2]),
-        "sigma = 0": plain(sigma=0, references=rows, random_state=0),
-        "sigma = 0.95": plain(references=rows, random_state=0),
-    }
-    probes = (5, 10, 15, 20)
-    lines = []
-    for name, model in models.items():
-        surrogates = model.fit(X, y).transform(X_query)
-        # Nearest list to a point of unit length: |c|^2 - 2 <c, q>
-        centers = kmeans.cluster_centers_
-        distance = np.sum(centers**2, axis=1) - 2 * surrogates @ centers.T
-        order = np.argsort(distance, axis=1)
-        found = np.cumsum(n_items[order, y_query[:, None]], axis=1)
-        recall = found[:, np.array(probes) - 1] / n_items.sum(axis=0)[y_query, None]
-        size = np.cumsum(n_items.sum(axis=1)[order], axis=1)[:, np.array(probes) - 1]
-        lines.append([name, *(f"{r:.4f}" for r in recall.mean(axis=0))])
-        lines[-1] += [f"{np.mean(found[:, 9] / size[:, 1]):.3f}"]
-    print("\nRecall in 1,000 lists of a static k-means index, by lists probed")
-    print_table(["", *map(str, probes), "precision at 10 lists"], lines)
+# -- queries --
 
 
 def query(data):
@@ -301,7 +208,7 @@ def measure(model, X, y):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["holdout"]:
         sys.exit(holdout(sys.argv[2:]))
-    parts = {"speed": speed, "query": query, "index": index, "table": table}
+    parts = {"speed": speed, "query": query}
     data = split()
     for name in sys.argv[1:] or parts:
         parts[name](data)

@@ -1,10 +1,11 @@
-"""HistogramRankSVM: accuracy on UKbench, passes of the solver, speed, pattern search.
+"""HistogramRankSVM: tuned accuracy on UKbench, settings, passes of the solver, speed.
 
     python benchmarks/bench_histogram.py [PART ...]
 
-where PART is ukbench, ukbench50k, settings, limit, categories, weights, solver, speed
-or pattern; all of them, some 40 minutes on 2 cores, if there is none. They read
-ukbench1000_bovw20k.npz, ukbench1000_geometry.npz and office_caltech10_surf800.npz.
+where PART is ukbench, ukbench50k, settings, limit, categories, solver or speed; all of
+them, some 35 minutes on 2 cores, if there is none. They read ukbench1000_bovw20k.npz,
+ukbench1000_geometry.npz and office_caltech10_surf800.npz. The tables of the paper are
+in ``python -m benchmarks.papers qin``.
 
 All parts use the paper's form, ``HistogramRankSVM(holdout=None, length_slope=0)``, but
 where they say otherwise; bench_defaults.py measures the default.
@@ -21,7 +22,6 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn._histogram_pattern import search_weight_pattern
 from sklearn_simlearn._histogram_solver import Problem, Search, Solver
 from sklearn_simlearn._histogram_table import find_length_factors, truncate
 from sklearn_simlearn._relevance import check_relevance
@@ -239,24 +239,6 @@ def categories():
     print()
 
 
-def weights():
-    """The weights of all 1,000 images, symmetric, as in Fig. 4 of the paper."""
-    X, y = load_ukbench()
-    frequency = np.bincount(X.indices, minlength=X.shape[1])
-    pairs = [(1, 1), (2, 2), (3, 3), (0, 1), (0, 2), (0, 3)]
-    for cross_fit in (False, True):
-        model = plain(weight_pattern="symmetric", cross_fit=cross_fit).fit(X, y)
-        print_table(
-            [f"frequency, cross_fit={cross_fit}", *(f"w{j}{k}" for j, k in pairs)],
-            [
-                [f"{frequency[model.word_groups_ == group].mean():.1f}"]
-                + [f"{100 * of_group[pair]:.2f}" for pair in pairs]
-                for group, of_group in enumerate(model.weights_)
-            ],
-        )
-        print()
-
-
 def solver():
     """Passes to the same objective: bundles of planes against subgradient steps."""
     X, y = load_ukbench()
@@ -367,36 +349,14 @@ def speed():
     )
 
 
-def pattern():
-    """25 bins to 8 on all images; then 15 to 5 on a half, measured on the other."""
-    X, y = load_ukbench()
-    start = time.perf_counter()
-    history = search_weight_pattern(plain(n_jobs=2), X, y, n_bins=8)
-    print(f"Pattern search, 25 bins to 8: {time.perf_counter() - start:.0f} s")
-    for value, bins in history:
-        print(f"{bins.max() + 1:3d} bins: mAP {value:.4f}")
-    print(history[-1][1])
-
-    train, test = split_in_halves(X, y)[0]
-    learner = plain(weight_pattern="symmetric", n_jobs=2)
-    for value, bins in search_weight_pattern(learner, X[train], y[train], n_bins=5):
-        merged = plain(weight_pattern=bins).fit(X[train], y[train])
-        print(
-            f"{bins.max() + 1:3d} bins: training mAP {value:.4f}, N-S of the others "
-            f"{top4_scorer(merged, X[test], y[test]):.3f}"
-        )
-
-
 PARTS = (
     ukbench,
     ukbench50k,
     settings,
     limit,
     categories,
-    weights,
     solver,
     speed,
-    pattern,
 )
 
 if __name__ == "__main__":

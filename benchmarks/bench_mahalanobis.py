@@ -1,10 +1,10 @@
-"""SparseMahalanobisLearner: accuracy on Paris and UKbench, speed, the paper's size.
+"""SparseMahalanobisLearner: settings, new objects, speed, the paper's size.
 
     python benchmarks/bench_mahalanobis.py [PART ...]
 
-where PART is paris, settings, distributions, ukbench, speed, oxford or retrieval; all
-of them, some 30 minutes on 2 cores, if there is none. They read
-paris_subset_bovw20k.npz and ukbench1000_bovw20k.npz.
+where PART is settings, ukbench, speed or oxford; all of them, some 25 minutes on 2
+cores, if there is none. They read paris_subset_bovw20k.npz and ukbench1000_bovw20k.npz.
+The tables of the paper are in ``python -m benchmarks.papers yan``.
 """
 
 import resource
@@ -16,10 +16,8 @@ import numpy as np
 from _common import as_counts, best_seconds, load, print_table
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import roc_auc_score
 
 from sklearn_simlearn import SparseMahalanobisLearner
-from sklearn_simlearn._mahalanobis import _describe
 from sklearn_simlearn._mahalanobis_problem import draw_queries
 from sklearn_simlearn._random import make_generator
 from sklearn_simlearn._relevance import check_relevance
@@ -86,13 +84,6 @@ def compare_on_paris(variants, n_seeds=5):
     print()
 
 
-def paris():
-    """The paper's protocol: queries in the test set, the rest 4:1."""
-    variants = {f"{k} neighbours": {"n_neighbors": k} for k in range(4)}
-    variants["2 neighbours, samples held out"] = {"holdout": "samples"}
-    compare_on_paris(variants)
-
-
 def settings():
     """Other ways to start, mine and regularise."""
     variants = {
@@ -109,36 +100,6 @@ def settings():
     for margin in (0.001, 0.003, 0.03, 0.1):
         variants[f"margin {margin}"] = {"margin": margin}
     compare_on_paris(variants)
-
-
-def distributions():
-    """Similarities of matching and other pairs, neither of them in training."""
-    X, y, is_query, words = load_paris()
-    rows = []
-    for name in ("tf-idf", "learned"):
-        matching, other = [], []
-        for seed in range(5):
-            train = split_paris(is_query, seed)
-            unseen = np.setdiff1d(np.arange(len(y)), train)
-            model = CosineSimilarity()
-            if name == "learned":
-                model = SparseMahalanobisLearner(
-                    words=words, n_jobs=2, random_state=seed, **PAPER
-                )
-            S = model.fit(X[train], y[train]).similarity(X[unseen])
-            above = np.triu_indices(len(unseen), 1)
-            match = (y[unseen][:, None] == y[unseen])[above]
-            matching.append(S[above][match])
-            other.append(S[above][~match])
-        matching, other = np.concatenate(matching), np.concatenate(other)
-        is_match = np.repeat([True, False], [len(matching), len(other)])
-        auc = roc_auc_score(is_match, np.concatenate([matching, other]))
-        for kind, values in (("matching", matching), ("other", other)):
-            quantiles = np.quantile(values, [0.08, 0.25, 0.5, 0.75, 0.92])
-            cells = [f"{quantile:.3f}" for quantile in quantiles]
-            rows.append([f"{name}, {kind} pairs", *cells, f"{auc:.3f}"])
-    print_table(["similarity", "8 %", "25 %", "50 %", "75 %", "92 %", "AUC"], rows)
-    print()
 
 
 def ukbench():
@@ -287,45 +248,7 @@ def oxford():
     )
 
 
-def retrieval():
-    """Time of the inverted file by the number of neighbours, one thread."""
-    X, y, words = make_oxford()
-    queries = np.flatnonzero(y >= 0)[:200]
-    rows = []
-    for k in range(5):
-        problem, *_ = pose(X, y, link_words(words, k))
-        learner = SparseMahalanobisLearner()
-        # Every entry of the support is used, as after learning it might be.
-        vars(learner).update(_describe(problem, problem.pairs.start + 0.1, 1.0))
-        learner.n_features_in_ = X.shape[1]
-        Q, D = learner.transform(X[queries]), learner.transform_database(X)
-        products = products_with(D)
-        seconds = best_seconds(lambda products=products, Q=Q: products(Q), repeat=5)
-        n_postings = np.bincount(D.indices, minlength=D.shape[1])[Q.indices].sum()
-        rows.append((k, Q.nnz, n_postings, seconds))
-    print_table(
-        [
-            "neighbours",
-            "words per query",
-            "postings per query",
-            "ms per query",
-            "ns per posting",
-        ],
-        [
-            [
-                k,
-                f"{n_words / len(queries):,.0f}",
-                f"{n_postings / len(queries):,.0f}",
-                f"{1e3 * seconds / len(queries):.2f}",
-                f"{1e9 * seconds / n_postings:.2f}",
-            ]
-            for k, n_words, n_postings, seconds in rows
-        ],
-    )
-    print()
-
-
-PARTS = (paris, settings, distributions, ukbench, speed, oxford, retrieval)
+PARTS = (settings, ukbench, speed, oxford)
 
 if __name__ == "__main__":
     parts = {part.__name__: part for part in PARTS}

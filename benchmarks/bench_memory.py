@@ -1,8 +1,8 @@
-"""Memory vectors: speed, all strategies, the tables of the paper, the ratio n / d.
+"""Memory vectors: speed, and all strategies side by side.
 
-Run one part with ``python benchmarks/bench_memory.py speed``, ``strategies``,
-``tables`` or ``ratio``; all of them without an argument. Strategies and tables read the
-data that `SIMLEARN_DATA` names.
+Run one part with ``python benchmarks/bench_memory.py speed`` or ``strategies``; both
+without an argument. Strategies read the data that `SIMLEARN_DATA` names. The tables of
+the paper are in ``python -m benchmarks.papers sicre``.
 
 Every table compares methods on the same sets of queries. Its p-value is that of the
 mean difference under all changes of sign, or 20,000 random ones, and its interval is a
@@ -14,12 +14,11 @@ import time
 from functools import partial
 
 import numpy as np
-from _common import as_counts, load, print_table
+from _common import load, print_table
 from _sets import available_sets, load_set
 from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn import MemoryVectorQuery
@@ -162,10 +161,6 @@ def rank_sets(memory, X, y, groups, in_set):
     return average_precision(relevant, S), precision_at_k(relevant, S, k=1)
 
 
-def ap_of_sets(memory, X, y, groups, in_set):
-    return rank_sets(memory, X, y, groups, in_set)[0]
-
-
 def paired(first, second, seed=0):
     """Gain of the second, its 95% interval, and the p-value of none."""
     gain = second - first
@@ -178,29 +173,6 @@ def paired(first, second, seed=0):
         (gain,), np.mean, method="percentile", n_resamples=2000, rng=seed
     ).confidence_interval
     return gain.mean(), low, high, test.pvalue
-
-
-def print_comparison(title, cases):
-    """Cases: name and the AP of each set by each method."""
-    print(f"\n{title}")
-    rows = []
-    for name, values in cases:
-        row = [name, len(values["sum"])] + [f"{v.mean():.3f}" for v in values.values()]
-        for method in ("alpha=0", "default"):
-            gain, low, high, p = paired(values["sum"], values[method])
-            row += [f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]", f"{p:.3f}"]
-        rows.append(row)
-    gains = ["alpha=0 - sum [95%]", "p", "default - sum [95%]", "p"]
-    print_table(["", "sets", *METHODS, *gains], rows)
-
-
-def short_vectors(X, dims):
-    """Power-normalised, then centred and reduced by PCA; "full" is not reduced."""
-    X = X.astype(np.float64)
-    X = np.sign(X) * np.sqrt(np.abs(X))
-    yield "full", X
-    for d in dims:
-        yield str(d), PCA(d, random_state=0).fit_transform(X)
 
 
 # -- the strategies side by side --
@@ -269,106 +241,6 @@ def bench_strategies(sizes=(2, 3, 5, 10), n_seeds=3, n_sets=250):
     )
 
 
-# -- the tables of the paper --
-
-
-def bench_paris(dims=(64, 128, 256)):
-    cnn, bow = load("paris_subset_cnn.npz"), load("paris_subset_bovw20k.npz")
-    y = cnn["y"].astype(np.int64)
-    marked = cnn["is_query"]
-    drawn = make_query_sets(y, 5, random_state=0)
-    counts = as_counts(bow)
-    inputs = [(f"CNN {d}", X, METHODS) for d, X in short_vectors(cnn["feat"], dims)]
-    with_tfidf = {
-        name: clone(memory).set_params(base_similarity=CosineSimilarity())
-        for name, memory in METHODS.items()
-    }
-    inputs.append(("BoVW 20k tf-idf", counts, with_tfidf))
-    by_marks, by_draws = [], []
-    for name, X, methods in inputs:
-        fitted = {m: clone(memory).fit(X) for m, memory in methods.items()}
-        by_marks.append(
-            (name, {m: ap_of_sets(f, X, y, y, marked) for m, f in fitted.items()})
-        )
-        by_draws.append(
-            (
-                name,
-                {m: ap_of_sets(f, X, y, drawn, drawn >= 0) for m, f in fitted.items()},
-            )
-        )
-    print_comparison(
-        "Paris subset, 276 photographs: the marked queries of each landmark as its set",
-        by_marks,
-    )
-    print("With 5 sets no p-value can fall below 2 / 2^5 = 0.0625.")
-    print_comparison(
-        "Paris subset, all photographs divided into sets of 5 at random", by_draws
-    )
-
-
-def bench_ukbench(dims=(64, 128, 256)):
-    cnn, vlad = load("ukbench1000_cnn.npz"), load("ukbench1000_vlad64.npz")
-    y = cnn["group"].astype(np.int64)
-    inputs = [(f"CNN {d}", X) for d, X in short_vectors(cnn["feat"], dims)]
-    # These are power-normalised, centred and reduced already.
-    inputs += [
-        (f"VLAD {d}", PCA(d, random_state=0).fit_transform(vlad["pca512"]))
-        for d in dims
-    ]
-    inputs.append(("VLAD 512", vlad["pca512"]))
-    cases = []
-    for name, X in inputs:
-        X = np.asarray(X, dtype=np.float64)
-        values = {}
-        for m, memory in METHODS.items():
-            memory = clone(memory).fit(X)
-            # Each of the four is left to be found once; the object is what is tested.
-            values[m] = np.mean(
-                [
-                    ap_of_sets(memory, X, y, y, np.arange(1000) % 4 != left)
-                    for left in range(4)
-                ],
-                axis=0,
-            )
-        cases.append((name, values))
-    print_comparison(
-        "UKbench, 1,000 images: 3 of the 4 of an object as its set, mean of 4 choices",
-        cases,
-    )
-
-
-# -- n / d --
-
-
-def bench_ratio(d=64, n_trials=4000, cosine=0.5):
-    print(
-        f"\nRandom queries in {d} dimensions, an item at cosine {cosine} to one of them"
-    )
-    print(
-        "Median |m|^2 of the memory vector; share of unrelated items that outscore it"
-    )
-    rng = np.random.default_rng(0)
-    rows = []
-    for n in (1, 2, 5, 10, 20, 32, 48, 60, 64, 68, 80, 128, 256):
-        n_sets = max(n_trials // n, 200)
-        X = normalize(rng.standard_normal((n_sets * n, d)))
-        groups = np.repeat(np.arange(n_sets), n)
-        z = normalize(rng.standard_normal((n_sets, d)))
-        related = normalize(cosine * X[::n] + np.sqrt(1 - cosine**2) * z)
-        unrelated = normalize(rng.standard_normal((2000, d)))
-        row = [n, f"{n / d:.2f}"]
-        for memory in list(METHODS.values())[:4]:
-            M = memory.fit_transform(X, groups=groups)
-            own = np.einsum("ij,ij->i", M, related)
-            above = np.mean(own[:, None] < M @ unrelated.T)
-            if memory is METHODS["alpha=0"]:
-                row.append(f"{np.median(np.einsum('ij,ij->i', M, M)):.1f}")
-            row.append(f"{above:.3f}")
-        row[2:4] = row[3], row[2]
-        rows.append(row)
-    print_table(["n", "n/d", "|m|^2", *list(METHODS)[:4]], rows)
-
-
 if __name__ == "__main__":
     part = sys.argv[1] if len(sys.argv) > 1 else "all"
     if part in ("speed", "all"):
@@ -376,8 +248,3 @@ if __name__ == "__main__":
         bench_wide()
     if part in ("strategies", "all"):
         bench_strategies()
-    if part in ("tables", "all"):
-        bench_paris()
-        bench_ukbench()
-    if part in ("ratio", "all"):
-        bench_ratio()

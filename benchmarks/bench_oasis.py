@@ -1,10 +1,11 @@
-"""OASIS: speed against a plain C loop, scale, and the experiments of its paper.
+"""OASIS: speed against a plain C loop, scale, and cost of the hold-out.
 
     SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
-The parts are speed, scale, cost, mnist, caltech and rank; without an argument all of
-them run. The plain form of the paper is ``holdout=None``. Every figure is measured in
-the run that prints it; compare the ratios, not the seconds. "speed" needs gcc.
+The parts are speed, scale, cost and mnist; without an argument all of them run. The
+experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is
+measured in the run that prints it; compare the ratios, not the seconds. "speed" needs
+gcc.
 """
 
 import ctypes
@@ -15,20 +16,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import sklearn
-from _common import as_counts, best_seconds, load, load_mnist, print_table
+from _common import best_seconds, load_mnist, print_table
 from _sets import available_sets, load_set, split_set
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.decomposition import PCA
-from sklearn.metrics import euclidean_distances
-from sklearn.neighbors import NeighborhoodComponentsAnalysis
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
 from sklearn_simlearn._oasis_steps import INTERVAL
-from sklearn_simlearn.metrics import mean_average_precision, retrieval_report
+from sklearn_simlearn.metrics import mean_average_precision
 from sklearn_simlearn.similarities import CosineSimilarity
 
 # The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
@@ -316,139 +311,8 @@ def mnist():
     )
 
 
-def caltech_folds(n_classes, n_folds=5):
-    """Unit tf-idf rows: 40 training and 25 test images of each class, by fold."""
-    arrays = load("caltech101_oasis_b32_1k.npz")
-    X, y = as_counts(arrays), arrays["y"].astype(np.int64)
-    sizes = np.bincount(y[~arrays["is_background"]], minlength=y.max() + 1)
-    classes = np.flatnonzero(sizes >= 65)[:n_classes]
-    for fold in range(n_folds):
-        rng = np.random.default_rng(fold)
-        chosen = [rng.permutation(np.flatnonzero(y == c))[:65] for c in classes]
-        train = np.concatenate([rows[:40] for rows in chosen])
-        test = np.concatenate([rows[40:] for rows in chosen])
-        tfidf = CosineSimilarity().fit(X[train])
-        yield tfidf.transform(X[train]), y[train], tfidf.transform(X[test]), y[test]
-
-
-class ByDistance(TransformerMixin, BaseEstimator):
-    """Ranks by the Euclidean distance between the outputs of a metric learner."""
-
-    def __init__(self, learner):
-        self.learner = learner
-
-    def fit(self, X, y):
-        self.learner_ = clone(self.learner).fit(X.toarray(), y)
-        return self
-
-    def similarity(self, X, Y):
-        X, Y = (self.learner_.transform(Z.toarray()) for Z in (X, Y))
-        return -euclidean_distances(X, Y, squared=True)
-
-
-def metric_learn_peers():
-    """Learners of metric-learn, which calls scikit-learn by an argument long renamed.
-
-    LMNN is slow there: two minutes for the 400 training images of 10 classes.
-    """
-    try:
-        from metric_learn import LFDA, LMNN, _util
-    except ImportError:
-        print("metric-learn is not installed: left out")
-        return {}
-
-    def renamed(check):
-        def call(*args, force_all_finite=True, **kwargs):
-            return check(*args, ensure_all_finite=force_all_finite, **kwargs)
-
-        return call
-
-    _util.check_array = renamed(sklearn.utils.check_array)
-    _util.check_X_y = renamed(sklearn.utils.check_X_y)
-    peers = {"LFDA": LFDA(n_components=50), "LMNN": LMNN(n_neighbors=3, max_iter=50)}
-    return {
-        f"{name} (metric-learn), PCA 100": ByDistance(
-            make_pipeline(PCA(100, random_state=0), peer)
-        )
-        for name, peer in peers.items()
-    }
-
-
-def caltech():
-    print(
-        "Caltech-101 visterms, 1,000 words; 40 + 25 images per class; mean of 5 folds"
-    )
-    print("(LMNN on one fold of 10 classes only)")
-    oasis = OASIS(holdout=None, n_triplets=60_000, random_state=0)
-    models = {
-        "cosine": CosineSimilarity(use_idf=False),
-        "OASIS": oasis,
-        "Proj-OASIS": clone(oasis).set_params(symmetric="final"),
-        "Online-Proj-OASIS": clone(oasis).set_params(symmetric="online"),
-        "Dissim-OASIS": clone(oasis).set_params(symmetric="dissimilarity"),
-        "OASIS, PSD": clone(oasis).set_params(psd="final"),
-        "NCA (scikit-learn), 50 dims": ByDistance(
-            NeighborhoodComponentsAnalysis(50, init="pca", max_iter=30, random_state=0)
-        ),
-        **metric_learn_peers(),
-    }
-    for n_classes in (10, 20, 39):
-        values = {name: [] for name in models}
-        for fold, (X_train, y_train, X_test, y_test) in enumerate(
-            caltech_folds(n_classes)
-        ):
-            for name, model in models.items():
-                if name.startswith("LMNN") and (n_classes, fold) != (10, 0):
-                    continue
-                start = time.perf_counter()
-                model.fit(X_train, y_train)
-                seconds = time.perf_counter() - start
-                report = retrieval_report(model, X_test, y_test, k=(1, 10, 50))
-                measures = ["average_precision"]
-                measures += [f"precision_at_{k}" for k in (1, 10, 50)]
-                values[name].append([*(report[m].mean() for m in measures), seconds])
-        means = {
-            name: np.mean(value, axis=0) for name, value in values.items() if value
-        }
-        rows = [
-            [
-                name,
-                f"{mean[0]:.3f} +- {np.std(values[name], axis=0)[0]:.3f}",
-                f"{mean[0] / means['cosine'][0] - 1:+.0%}",
-                *(f"{value:.3f}" for value in mean[1:4]),
-                f"{mean[4]:.2f}",
-            ]
-            for name, mean in means.items()
-        ]
-        header = [f"{n_classes} classes", "mAP", "gain", "P@1", "P@10", "P@50", "fit s"]
-        print_table(header, rows)
-
-
-def rank():
-    print("Caltech-101 visterms, 20 classes: mAP of OASIS cut down to n_components")
-    values = {}
-    for X_train, y_train, X_test, y_test in caltech_folds(20):
-        for n_components in (None, 200, 100, 50, 20, 10, 5):
-            oasis = OASIS(
-                holdout=None,
-                n_triplets=60_000,
-                n_components=n_components,
-                random_state=0,
-            )
-            score = oasis.fit(X_train, y_train).score(X_test, y_test)
-            values.setdefault(n_components, []).append(score)
-    full = np.mean(values[None])
-    print_table(
-        ["n_components", "mAP", "of the full W"],
-        [
-            ["all" if r is None else r, f"{np.mean(v):.3f}", f"{np.mean(v) / full:.1%}"]
-            for r, v in values.items()
-        ],
-    )
-
-
 if __name__ == "__main__":
-    parts = [speed, scale, cost, mnist, caltech, rank]
+    parts = [speed, scale, cost, mnist]
     names = sys.argv[1:] or [part.__name__ for part in parts]
     for part in parts:
         if part.__name__ in names:
