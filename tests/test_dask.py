@@ -46,6 +46,7 @@ da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
 pytestmark = [
+    pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL"),
     pytest.mark.filterwarnings("ignore:No weights are better than 0"),
     pytest.mark.filterwarnings("ignore:The objective still falls"),
 ]
