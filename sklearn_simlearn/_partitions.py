@@ -204,7 +204,7 @@ def take_rows(X, rows):
 
 
 class _Opaque:
-    """A call. Dask looks not inside."""
+    """A call. Dask does not look inside."""
 
     def __init__(self, function, args):
         self.function, self.args = function, args

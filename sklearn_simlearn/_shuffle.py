@@ -35,7 +35,7 @@ PER_CLASS = 50
 
 
 class Batch:
-    """Checked rows and their targets, as learners take them. Dask looks not inside."""
+    """Checked rows and targets, as learners take them. Dask does not look inside."""
 
     def __init__(self, X, y):
         self.X, self.y = X, y
