@@ -80,7 +80,8 @@ LOOK = """
         const r = box.getBoundingClientRect();
         left = Math.max(left, r.left); right = Math.min(right, r.right);
         top = Math.max(top, r.top); bottom = Math.min(bottom, r.bottom);
-        scrolls ||= mayScroll(box, style);
+        // An ellipsis says that there is more.
+        scrolls ||= mayScroll(box, style) || style.textOverflow === "ellipsis";
       }
       if (style.position === "fixed") break;
     }
@@ -92,7 +93,7 @@ LOOK = """
         // Letters do not fill their line: neighbours may share a little.
         top: Math.max(top, r.top + 0.2 * r.height),
         bottom: Math.min(bottom, r.bottom - 0.2 * r.height),
-        text: node.data.trim().slice(0, 40),
+        text: node.data.trim().slice(0, 40), node: node,
       };
       if (line.right - line.left <= 2 || line.bottom - line.top <= 2) continue;
       seen.push(line);
@@ -110,7 +111,8 @@ LOOK = """
   seen.forEach((a, i) => {
     for (let j = i + 1; j < seen.length && seen[j].top < a.bottom - 1; j++) {
       const b = seen[j];
-      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2)
+      const shared = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      if (a.node !== b.node && shared > 2)
         overlaps.push(`"${a.text}" and "${b.text}"`);
     }
   });

@@ -11,7 +11,13 @@ from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from sklearn_simlearn._progress import progress
-from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context, num_samples
+from sklearn_simlearn._sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+    num_samples,
+)
 from sklearn_simlearn._warn import warn_user
 from sklearn_simlearn.feature_extraction._decode import (
     MAX_FILE,
@@ -212,7 +218,7 @@ class ImageSequence(Sequence):
         return decode(data, mode=mode, max_size=max_size, max_pixels=self._max_pixels)
 
 
-class ImageReader(TransformerMixin, BaseEstimator):
+class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
     """Read images from files or arrays.
 
     Pictures come upright (EXIF), in 8 bits, without transparency, whose hidden pixels

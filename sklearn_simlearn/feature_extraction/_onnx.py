@@ -15,13 +15,15 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._images import as_images, check_sources
 from sklearn_simlearn.feature_extraction._optional import import_optional
 
 
-class ONNXDescriptors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ONNXDescriptors(
+    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Activations of a neural network, one vector per image.
 
     Any network for images that is stored as ONNX will do. Pictures are scaled so that

@@ -14,7 +14,7 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._images import as_images
 from sklearn_simlearn.feature_extraction._optional import import_optional
@@ -37,7 +37,9 @@ TOLERANCE = 1e-3
 PIXELS = 2**16
 
 
-class BlockVisterms(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BlockVisterms(
+    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Histograms of visual words that are blocks of the image.
 
     An image is cut into square blocks that overlap, at its own size and scaled down

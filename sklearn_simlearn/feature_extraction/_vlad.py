@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._rows import check_rows, power
 from sklearn_simlearn._sklearn import (
+    DocLinkMixin,
     Interval,
     StrOptions,
     fit_context,
@@ -30,7 +31,9 @@ from sklearn_simlearn.feature_extraction._vocabulary import (
 )
 
 
-class VLAD(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class VLAD(
+    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     r"""Vectors of locally aggregated descriptors.
 
     For each word :math:`c_i`, the differences between it and the descriptors
@@ -225,7 +228,9 @@ class VLAD(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-class PowerNormalizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PowerNormalizer(
+    DocLinkMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+):
     r"""Signed power of each value, then rows of unit length.
 
     .. math:: x_i \mapsto \mathrm{sign}(x_i) |x_i|^p

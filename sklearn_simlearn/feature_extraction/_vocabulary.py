@@ -17,7 +17,13 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context, num_samples
+from sklearn_simlearn._sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+    num_samples,
+)
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
@@ -37,7 +43,7 @@ MAX_MEMORY = 2**32
 
 
 class VisualVocabulary(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     r"""Histograms of visual words.
 

@@ -9,7 +9,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
 from sklearn_simlearn.reranking._graph import as_matrix, check_index, find_graph
 from sklearn_simlearn.reranking._lists import (
     affinities,
@@ -26,7 +26,7 @@ TOLERANCE = 1e-6
 MAX_ITERATIONS = 200
 
 
-class Diffusion(BaseEstimator):
+class Diffusion(DocLinkMixin, BaseEstimator):
     r"""Candidates that a random walk from the query's neighbours reaches come first.
 
     With :math:`S = D^{-1/2} W D^{-1/2}`, where :math:`W` weighs the edges between items

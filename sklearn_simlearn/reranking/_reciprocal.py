@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
 from sklearn_simlearn.reranking._graph import (
     as_links,
     as_matrix,
@@ -25,7 +25,7 @@ OVERLAP = 2 / 3
 N_ROWS = 4096
 
 
-class KReciprocal(BaseEstimator):
+class KReciprocal(DocLinkMixin, BaseEstimator):
     r"""Candidates that have the same neighbours as the query come first.
 
     Two items are reciprocal neighbours if each is among the `k1` nearest of the other.

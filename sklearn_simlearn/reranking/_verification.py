@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries
@@ -38,7 +38,7 @@ MAX_SQUARE = np.finfo(np.float32).max
 N_UNKNOWNS = {None: 0, "affine": 6, "homography": 8}
 
 
-class SpatialVerification(BaseEstimator):
+class SpatialVerification(DocLinkMixin, BaseEstimator):
     r"""Candidates in the order of how many features they share in one arrangement.
 
     Features of two images match if they have the same visual word. Each match proposes
