@@ -147,4 +147,5 @@ print(models["learned"].hand_made_)
 # It has found the bursts: a row has its largest weight where the item has a word about
 # as often as the query, and from there it grows far less than a product of counts.
 
-_ = WeightTableDisplay.from_estimator(table_alone)
+fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")
+_ = WeightTableDisplay.from_estimator(table_alone, name="Bursts in photographs", ax=ax)

@@ -57,3 +57,10 @@ def test_every_learner_of_the_package_is_public():
             )
             if is_learner and value.__module__ == module.__name__:
                 assert name in sklearn_simlearn.__all__, f"{name} is not in __all__"
+
+
+def test_the_order_of_the_gallery_names_scripts_that_exist():
+    listed = re.findall(r'"(plot_\w+\.py)"', read("doc/conf.py"))
+    assert listed
+    missing = [name for name in listed if not (ROOT / "examples" / name).exists()]
+    assert not missing, f"doc/conf.py orders {missing}, which examples/ lacks"
