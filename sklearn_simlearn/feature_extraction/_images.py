@@ -34,6 +34,14 @@ MAX_NAMED = 20
 class UnreadableImagesError(ValueError):
     """Raised by :class:`ImageReader` if there are images that cannot be read.
 
+    Parameters
+    ----------
+    message : str
+        What is wrong, and what to do.
+
+    failures : dict of {int: str}
+        What is wrong with which image.
+
     Attributes
     ----------
     failures : dict of {int: str}
@@ -56,10 +64,32 @@ class ImageSequence(Sequence):
     another sequence. An image that could not be read is an empty one, of shape
     (0, 0, 3), so that rows and labels stay together.
 
+    Parameters
+    ----------
+    sources : list
+        Paths, bytes or arrays, one per image.
+
+    max_size : int or None
+        Pixels along the longer side; larger images are made smaller.
+
+    max_pixels : int
+        Most pixels that an image may have.
+
+    failures : dict of {int: str}, default=None
+        What is known to be wrong with which image.
+
     Attributes
     ----------
     failures : dict of {int: str}
         What is wrong with which image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_simlearn.feature_extraction import ImageReader
+    >>> images = ImageReader().fit_transform([np.zeros((40, 60, 3), dtype=np.uint8)])
+    >>> len(images), images[0].shape
+    (1, (40, 60, 3))
     """
 
     def __init__(
@@ -116,7 +146,18 @@ class ImageSequence(Sequence):
         return f"ImageSequence(n_images={len(self)}{unreadable})"
 
     def name(self, row: int) -> str:
-        """What a message calls an image: its path, or its number."""
+        """What a message calls an image.
+
+        Parameters
+        ----------
+        row : int
+            Number of the image.
+
+        Returns
+        -------
+        name : str
+            Its path, or its number.
+        """
         source = self._sources[row]
         return source if isinstance(source, str) else f"image {row}"
 
@@ -182,7 +223,21 @@ class ImageSequence(Sequence):
         )
 
     def check(self, *, n_jobs: int | None = None, verbose: bool = False) -> Self:
-        """The same images, all of them decoded once to find those that fail."""
+        """The same images, all of them decoded once to find those that fail.
+
+        Parameters
+        ----------
+        n_jobs : int, default=None
+            Threads that decode.
+
+        verbose : bool, default=False
+            Show progress.
+
+        Returns
+        -------
+        images : ImageSequence
+            Its `failures` are complete.
+        """
 
         def find_fault(row):
             try:

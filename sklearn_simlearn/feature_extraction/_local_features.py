@@ -152,7 +152,18 @@ class LocalFeatures:
         )
 
     def replace_words(self, words: ArrayLike) -> "LocalFeatures":
-        """The same features with other words; all else is shared."""
+        """The same features with other words.
+
+        Parameters
+        ----------
+        words : array-like of shape (n_points,)
+            Word of each point.
+
+        Returns
+        -------
+        features : LocalFeatures
+            All but the words is shared.
+        """
         words = _check_words(words, self.n_points)
         return self._make(
             self.offsets, {**self._point_arrays(), "words": words}, self.image_sizes
