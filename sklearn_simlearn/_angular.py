@@ -261,8 +261,8 @@ class AngularBilinearRanker(SimilarityLearner):
     >>> ranker = ranker.fit(X[:900], y[:900])
     >>> round(ranker.score(X[900:], y[900:]), 2)
     0.9
-    >>> ranker.matrix_, ranker.shrinkage_
-    ('full', 0.1)
+    >>> ranker.matrix_
+    'full'
     """
 
     _parameter_constraints: dict = {

@@ -551,7 +551,7 @@ def test_nothing_held_out_is_learned_from(noisy_words, holdout, monkeypatch):
     *folds, everything = posed
     held_out = compared[1:-1:2]
     assert everything[0].shape[0] == len(y)
-    assert len(folds) == len(held_out) == (5 if holdout == "objects" else 1)
+    assert len(folds) == len(held_out) == 5
     for (rows, labels, problem), test in zip(folds, held_out, strict=True):
         seen = np.flatnonzero(rows[:, X.shape[1] :].sum(axis=0))
         tested = np.flatnonzero(test[:, X.shape[1] :].sum(axis=0))
