@@ -164,10 +164,7 @@ ROWS = {
     ":ref:`OASIS <oasis>`": ("OASIS, samples", "OASIS"),
     ":ref:`AngularBilinearRanker <angular>`": ("angular, samples", "angular"),
     ":ref:`HistogramRankSVM <histogram>`": (None, "histogram"),
-    ":ref:`SparseMahalanobisLearner <mahalanobis>`": (
-        "Mahalanobis, samples",
-        "Mahalanobis",
-    ),
+    ":ref:`SparseMahalanobisLearner <mahalanobis>`": (None, "Mahalanobis"),
     "linear discriminant analysis": ("LDA", None),
     "logistic regression": ("logistic", None),
 }
