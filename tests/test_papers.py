@@ -24,6 +24,7 @@ from benchmarks.papers._frame import (  # noqa: E402
     verdict,
 )
 from benchmarks.papers._page import write_page  # noqa: E402
+from benchmarks.papers._plot import read_curves  # noqa: E402
 
 
 def make_paper(run, **options):
@@ -100,6 +101,16 @@ def test_missing_data_is_named(tmp_path, monkeypatch):
     (tmp_path / "here.npz").touch()
     monkeypatch.setenv("SIMLEARN_DATA", str(tmp_path))
     assert experiment.missing() == ["there.npz"]
+
+
+def test_curves_are_read_from_tables():
+    header = ["loss", "1 passes", "2 passes"]
+    rows = [["max", "0.1 ± 0.2", "3.1"], ["other", "", "2.5"]]
+    curves = read_curves(header, rows, "rows")
+    assert curves == {"max": [(1.0, 0.1), (2.0, 3.1)], "other": [(2.0, 2.5)]}
+    header = ["", "published", "mAP", "fit s"]
+    rows = [["cosine", "9", "0.3", "1"], ["1,000", "9", "0.4 ± 0.1", "2"]]
+    assert read_curves(header, rows, "columns") == {"mAP": [(1000.0, 0.4)]}
 
 
 def test_the_page_says_first_what_failed(tmp_path):

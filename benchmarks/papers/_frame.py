@@ -56,16 +56,12 @@ class Result:
 
     notes : list of str
         What else a reader should know, such as what was tried where a claim fails.
-
-    plot : str
-        Name of a picture in the folder of the page; empty if there is none.
     """
 
     header: list[str]
     rows: list[list[str]]
     claims: list[Claim]
     notes: list[str] = field(default_factory=list)
-    plot: str = ""
 
 
 @dataclass
@@ -89,6 +85,10 @@ class Experiment:
 
     needs : tuple of str
         Files of `SIMLEARN_DATA` that the full form reads.
+
+    curves : tuple of str
+        For a figure that is drawn: "rows" or "columns" of its table, as `read_curves`
+        has it, and the labels of both axes.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Experiment:
     data: str
     run: Callable[[bool], Result]
     needs: tuple[str, ...] = ()
+    curves: tuple[str, str, str] | None = None
 
     def missing(self) -> list[str]:
         """Files that are not there."""

@@ -3,7 +3,8 @@
 from itertools import groupby
 from pathlib import Path
 
-from benchmarks.papers._frame import N_ERRORS
+from benchmarks.papers._frame import N_ERRORS, slug
+from benchmarks.papers._plot import draw_curves, read_curves
 
 # The page says first what did not come out.
 ORDER = ("not reproduced", "partly", "reproduced")
@@ -32,6 +33,13 @@ def write_page(path: Path, done: list) -> None:
         lines += [f"{paper.estimator}, in the paper's own form: ``{paper.settings}``."]
         for _, experiment, record in group:
             lines += _section(experiment, record)
+            if experiment.curves:
+                kind, *labels = experiment.curves
+                name = f"{paper.name}-{slug(experiment.name)}.svg"
+                curves = read_curves(record["header"], record["rows"], kind)
+                draw_curves(curves, *labels, path.with_suffix("") / name)
+                lines += ["", f".. image:: {path.stem}/{name}"]
+                lines += [f"   :alt: {experiment.title}"]
         lines += ["", f"*Not repeated*: {paper.absent}"]
     path.write_text("\n".join(lines) + "\n")
 
@@ -62,8 +70,6 @@ def _section(experiment, record):
         lines.append(f"- {mark}: {claim['text']} ({claim['evidence']})")
     for note in record["notes"]:
         lines += ["", note]
-    if record["plot"]:
-        lines += ["", f".. image:: {record['plot']}", f"   :alt: {experiment.title}"]
     versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
     lines += [
         "",

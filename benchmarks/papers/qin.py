@@ -331,9 +331,17 @@ PAPER = Paper(
             UKBENCH,
             figure_3,
             _FILE,
+            curves=("rows", "passes of the solver", "N-S"),
         ),
         Experiment("Figure 4", "the learned weights", UKBENCH, figure_4, _FILE),
-        Experiment("Figure 5", "size of the training set", UKBENCH, figure_5, _FILE),
+        Experiment(
+            "Figure 5",
+            "size of the training set",
+            UKBENCH,
+            figure_5,
+            _FILE,
+            curves=("columns", "objects of the training half, %", "N-S"),
+        ),
         Experiment(
             "Figures 6 to 8", "patterns of weights", UKBENCH, figures_6_to_8, _FILE
         ),
