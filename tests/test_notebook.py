@@ -39,7 +39,10 @@ def notebook():
     notebook = nbformat.v4.new_notebook(cells=cells)
     # A busy machine may take long to start a kernel.
     client = nbclient.NotebookClient(notebook, timeout=100, startup_timeout=100)
-    return client.execute()
+    with pytest.MonkeyPatch.context() as patch:
+        # Where it is set, notebooks do not draw inside the page.
+        patch.delenv("MPLBACKEND", raising=False)
+        return client.execute()
 
 
 def test_a_notebook(notebook):
