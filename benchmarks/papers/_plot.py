@@ -41,12 +41,12 @@ def draw_curves(curves: dict, x_label: str, y_label: str, path: Path) -> None:
 
     # The same file for the same figures.
     with plt.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
-        figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+        figure, axes = plt.subplots(figsize=(6.5, 3), layout="constrained")
         for marker, (name, points) in zip("osD^vP*", curves.items(), strict=False):
             axes.plot(*zip(*points, strict=True), marker=marker, label=name)
         axes.set(xlabel=x_label, ylabel=y_label)
         if len(curves) > 1:
-            axes.legend(frameon=False)
+            figure.legend(loc="outside right upper", frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
