@@ -6,16 +6,8 @@ from functools import cache
 
 import numpy as np
 from _common import load
-from bench_mahalanobis import (
-    PAPER as PLAIN,
-)
-from bench_mahalanobis import (
-    link_words,
-    load_paris,
-    make_oxford,
-    pose,
-    split_paris,
-)
+from bench_mahalanobis import PAPER as PLAIN
+from bench_mahalanobis import link_words, load_paris, make_oxford, pose, split_paris
 from bench_reranking import evaluate, load_features
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score

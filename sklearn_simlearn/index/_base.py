@@ -1,5 +1,7 @@
 """What every index has: an estimator that encodes, and queries in batches."""
 
+from numbers import Integral
+
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn import get_config
@@ -93,6 +95,12 @@ class BaseIndex(DocLinkMixin, BaseEstimator):
             tags.target_tags.required = inner.target_tags.required
             tags.target_tags.multi_output = inner.target_tags.multi_output
         return tags
+
+
+def check_k(k):
+    """Refuse a number of results that is none."""
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
 
 
 def is_fitted(estimator):

@@ -18,7 +18,7 @@ from sklearn_simlearn._sklearn import (
 )
 from sklearn_simlearn.index import _tables
 from sklearn_simlearn.index._backends import BACKENDS, SEARCH_OPTIONS, find_backend
-from sklearn_simlearn.index._base import BaseIndex
+from sklearn_simlearn.index._base import BaseIndex, check_k
 from sklearn_simlearn.index._encodings import (
     agree,
     as_kind,
@@ -248,8 +248,7 @@ class SimilarityIndex(
             Ids of the items; -1 or "" where the score is -inf.
         """
         check_is_fitted(self)
-        if not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
+        check_k(k)
         allowed = None
         if filter is not None:
             allowed = read_filter(filter, self._ids, self.metadata_)

@@ -16,7 +16,7 @@ from sklearn_simlearn._sklearn import (
     validate_parameter_constraints,
 )
 from sklearn_simlearn.index import _tables
-from sklearn_simlearn.index._base import BaseIndex
+from sklearn_simlearn.index._base import BaseIndex, check_k
 from sklearn_simlearn.index._encodings import agree, encode_items
 from sklearn_simlearn.index._ids import check_ids
 from sklearn_simlearn.index._pgvector import as_stored, choose_type, scale_queries
@@ -308,8 +308,7 @@ class PostgresIndex(BaseIndex):
             Ids of the items; -1 or "" where the score is -inf.
         """
         self._check_estimator()
-        if not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
+        check_k(k)
         self._check_params()
         table = self._table
         sets = self._read_sets(groups, num_samples(X))

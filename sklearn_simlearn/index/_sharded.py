@@ -18,7 +18,7 @@ from sklearn_simlearn._sklearn import (
 )
 from sklearn_simlearn.index import _shard, _tables
 from sklearn_simlearn.index._backends import BACKENDS
-from sklearn_simlearn.index._base import BaseIndex, is_fitted
+from sklearn_simlearn.index._base import BaseIndex, check_k, is_fitted
 from sklearn_simlearn.index._fanout import ask, derive, find_client, find_workers
 from sklearn_simlearn.index._ids import check_ids, read_ids
 from sklearn_simlearn.index._index import SimilarityIndex
@@ -231,8 +231,7 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
             Names of the shards that could not be had. Only with ``partial="allow"``.
         """
         self._check_estimator()
-        if not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
+        check_k(k)
         if partial not in ("refuse", "allow"):
             raise ValueError(f'partial must be "refuse" or "allow"; got {partial!r}.')
         shards = self._shards
