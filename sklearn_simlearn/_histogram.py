@@ -26,7 +26,7 @@ from sklearn_simlearn._rows import canonical_csr, check_counts
 from sklearn_simlearn._sklearn import Interval, StrOptions
 from sklearn_simlearn._typing import Matrix
 from sklearn_simlearn._warn import warn_user
-from sklearn_simlearn.base import SimilarityLearner, inner_products
+from sklearn_simlearn.base import SimilarityLearner
 
 # Shares of the hand-made similarity that the hold-out tries.
 SHRINKAGES = (0.0, 0.25, 0.5, 0.75)
@@ -315,7 +315,7 @@ class HistogramRankSVM(SimilarityLearner):
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
             table = self._make_table(X, solver)
-            learned = compare(table, X_test) / find_scale(table, hand_made, X)
+            learned = table.compare(X_test, X_test) / find_scale(table, hand_made, X)
             for shrinkage in SHRINKAGES:
                 mixed = (1 - shrinkage) * learned + shrinkage * start
                 yield Setting(loss, shrinkage), mixed
@@ -384,9 +384,19 @@ class HistogramRankSVM(SimilarityLearner):
         return CountTable(
             solver.weights(),
             group_words(counts, X.shape[1], self.n_word_groups),
-            float(counts.lengths().mean()),
+            float(counts.counts.sum(dtype=np.int64) / X.shape[0]),
             self.length_slope,
         )
+
+    def _compare(self, X: Matrix, Y: Matrix) -> np.ndarray:
+        X, Y, s = canonical_csr(X), canonical_csr(Y), self.shrinkage_
+        if s == 1:
+            return self.hand_made_.similarity(X, Y)
+        S = self._table.compare(X, Y, effective_n_jobs(self.n_jobs))
+        if s > 0:
+            S *= (1 - s) / self.scale_
+            S += s * self.hand_made_.similarity(X, Y)
+        return S
 
     def _encode_queries(self, X: Matrix) -> sparse.csr_array:
         X, s = canonical_csr(X), self.shrinkage_
@@ -421,16 +431,11 @@ class HistogramRankSVM(SimilarityLearner):
         return tags
 
 
-def compare(table: CountTable, X: sparse.csr_array) -> np.ndarray:
-    """Learned similarities of rows to each other."""
-    return inner_products(table.encode_queries(X), table.encode_items(X))
-
-
 def find_scale(table: CountTable, hand_made, X: sparse.csr_array) -> float:
     """(histogram-scale)  How much more the learned similarity varies over items."""
     X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
     learned, start = (
-        _find_spread(compare(table, X)),
+        _find_spread(table.compare(X, X)),
         _find_spread(hand_made.similarity(X)),
     )
     return learned / start if learned > 0 and start > 0 else 1.0

@@ -1,10 +1,11 @@
-"""Kernels of HistogramRankSVM: the cuts and the small dual problem.
+"""Kernels of HistogramRankSVM: scores, cuts and the small dual problem.
 
 Notation and equation labels are those of doc/learners/histogram.rst. Counts are
 truncated at n. A posting packs an item and the count it has of the word,
 ``item << COUNT_BITS | count``: one stream of memory instead of two.
 """
 
+from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
@@ -34,6 +35,37 @@ cdef struct Margin:
     Py_ssize_t item
     double weight_before
     double weighted_before
+
+
+def score_queries(
+    const int64_t[::1] indptr,           # in: queries as rows
+    const int32_t[::1] words,            # in
+    const uint8_t[::1] counts,           # in
+    const int64_t[::1] start,            # in: the inverted file of the items
+    const uint32_t[::1] postings,        # in
+    const int32_t[::1] group,            # in: of each word
+    const double[:, :, ::1] gain,        # in
+    const double[::1] of_query,          # in: s(q, 0)
+    const double[::1] of_item,           # in: s(0, d)
+    const double[::1] scale,             # in: of each item
+    int n_threads,
+    floating[:, :] out,                  # out: rows contiguous
+):
+    """(histogram-inverted)  Similarity of queries to items."""
+    cdef Py_ssize_t n_items = out.shape[1]
+    cdef Py_ssize_t query, d
+    cdef int t
+    cdef double[:, ::1] score = np.empty((n_threads, n_items))
+    for query in prange(
+        out.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
+    ):
+        t = threadid()
+        for d in range(n_items):
+            score[t, d] = of_item[d]
+        add_gains(
+            query, indptr, words, counts, start, postings, group, gain, &score[t, 0])
+        for d in range(n_items):
+            out[query, d] = <floating>(of_query[query] + scale[d] * score[t, d])
 
 
 cdef void add_gains(

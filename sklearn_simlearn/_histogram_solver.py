@@ -4,15 +4,15 @@ Notation and equation labels are those of doc/learners/histogram.rst.
 """
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import gen_batches
 
-from sklearn_simlearn._histogram_fast import COUNT_BITS, ascend, find_cuts
+from sklearn_simlearn._histogram_fast import ascend, find_cuts
 from sklearn_simlearn._histogram_table import (
     Counts,
     find_gains,
     find_length_factors,
     group_words,
+    invert,
 )
 from sklearn_simlearn._relevance import DISTRACTOR, Relevance
 
@@ -102,17 +102,6 @@ class Search:
                     *(out[block] for out in of_batch),
                 )
         return value, offset, cuts
-
-
-def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inverted file: where the postings of each word start, and the postings."""
-    shape = len(counts.indptr) - 1, n_words
-    rows = sparse.csr_array((counts.counts, counts.words, counts.indptr), shape=shape)
-    columns = rows.tocsc()
-    postings = columns.indices.astype(np.int32, copy=False).view(np.uint32)
-    postings <<= COUNT_BITS
-    postings |= columns.data
-    return columns.indptr.astype(np.int64), postings
 
 
 def count_words(counts: Counts, group: np.ndarray, shape: tuple) -> np.ndarray:

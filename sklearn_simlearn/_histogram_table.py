@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import gen_batches
 
-from sklearn_simlearn._rows import append_columns
+from sklearn_simlearn._histogram_fast import COUNT_BITS, score_queries
+from sklearn_simlearn._rows import append_columns, count_indices
+
+# Items whose scores stay in the cache, and queries that a kernel answers at a time: it
+# holds back Ctrl-C until it is done.
+N_ITEMS = 65_536
+N_QUERIES = 256
 
 
 class Counts(NamedTuple):
@@ -25,25 +32,28 @@ class Counts(NamedTuple):
         place = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], size)
         return Counts(indptr, self.words[place], self.counts[place])
 
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sum per row of values that belong to the entries, in their dtype."""
-        sums = np.zeros(len(self.indptr) - 1, dtype=values.dtype)
+    def sums(self, values: np.ndarray, dtype: type) -> np.ndarray:
+        """Sum per row of values that belong to the entries."""
+        sums = np.zeros(len(self.indptr) - 1, dtype=dtype)
         occupied = np.flatnonzero(np.diff(self.indptr))
         if len(occupied):
-            sums[occupied] = np.add.reduceat(values, self.indptr[occupied])
+            start = self.indptr[occupied]
+            sums[occupied] = np.add.reduceat(values, start, dtype=dtype)
         return sums
 
     def lengths(self) -> np.ndarray:
         """Sum of the counts of each row."""
-        return self.sums(self.counts.astype(np.int64))
+        return self.sums(self.counts, np.int64)
 
 
 def truncate(X: sparse.csr_array, n: int) -> Counts:
     """Canonical rows of counts, larger ones taken as n."""
+    counts = np.empty(len(X.data), dtype=np.uint8)
+    np.minimum(X.data, n, out=counts, casting="unsafe")
     return Counts(
         X.indptr.astype(np.int64, copy=False),
         X.indices.astype(np.int32, copy=False),
-        np.minimum(X.data, n).astype(np.uint8),
+        counts,
     )
 
 
@@ -51,7 +61,7 @@ def find_gains(weights: np.ndarray) -> np.ndarray:
     """(histogram-gain)  What a pair of counts adds to what each adds alone."""
     gain = weights - weights[:, :1, :] - weights[:, :, :1] + weights[:, :1, :1]
     gain[:, 0] = weights[:, 0] - weights[:, 0, :1]
-    return gain
+    return np.ascontiguousarray(gain)
 
 
 def find_length_factors(counts: Counts, slope: float, mean_length: float) -> np.ndarray:
@@ -61,11 +71,24 @@ def find_length_factors(counts: Counts, slope: float, mean_length: float) -> np.
 
 def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
     """Groups of words by how many rows have them, the rarest first."""
-    frequency = np.bincount(counts.words, minlength=n_words)
+    frequency = count_indices(counts.words, n_words)
     seen = np.sort(frequency[frequency > 0])
     # With no word at all, every one is in the first group.
     edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else []
     return np.searchsorted(edges, frequency).astype(np.int32)
+
+
+def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inverted file: where the postings of each word start, and the postings."""
+    shape = len(counts.indptr) - 1, n_words
+    # SciPy widens all indices to those of the offsets.
+    indptr = counts.indptr.astype(_index_type(len(counts.words)), copy=False)
+    rows = sparse.csr_array((counts.counts, counts.words, indptr), shape=shape)
+    columns = rows.tocsc()
+    postings = columns.indices.astype(np.int32, copy=False).view(np.uint32)
+    postings <<= COUNT_BITS
+    postings |= columns.data
+    return columns.indptr.astype(np.int64), postings
 
 
 def make_pattern(weight_pattern, n: int) -> np.ndarray:
@@ -97,14 +120,50 @@ class CountTable(NamedTuple):
     mean_length: float
     length_slope: float
 
+    def compare(
+        self, X: sparse.csr_array, Y: sparse.csr_array, n_threads: int = 1
+    ) -> np.ndarray:
+        """(histogram-inverted)  Similarity of the rows of X to those of Y.
+
+        It is the product of the encodings, which are never made: they have n entries
+        per word, the postings of a count have one.
+        """
+        n = self.weights.shape[1] - 1
+        counts = truncate(X, n)
+        gain = find_gains(self.weights)
+        of_query = self._alone(counts, self.weights[:, :, 0])
+        dtype = np.result_type(X.dtype, Y.dtype)
+        out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
+        for items in gen_batches(Y.shape[0], N_ITEMS):
+            of_block = truncate(Y[items], n)
+            start, postings = invert(of_block, Y.shape[1])
+            of_item = self._alone(of_block, self.weights[:, 0])
+            factor = find_length_factors(of_block, self.length_slope, self.mean_length)
+            for queries in gen_batches(X.shape[0], N_QUERIES):
+                score_queries(
+                    counts.indptr[queries.start : queries.stop + 1],
+                    counts.words,
+                    counts.counts,
+                    start,
+                    postings,
+                    self.word_groups,
+                    gain,
+                    of_query[queries],
+                    of_item,
+                    factor,
+                    n_threads,
+                    out[queries, items],
+                )
+        return out
+
     def encode_queries(self, X: sparse.csr_array) -> sparse.csr_array:
         """Per word of a query, its gain with each count 1 to n of an item."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
         group = self.word_groups[counts.words]
         gain = find_gains(self.weights).astype(X.dtype)[group, counts.counts, 1:]
-        alone = counts.sums(self.weights[group, counts.counts, 0])
-        index = _index_type(n * X.shape[1])
+        alone = self._alone(counts, self.weights[:, :, 0])
+        index = _index_type(n * X.shape[1] + 2)
         columns = counts.words[:, None].astype(index) * n + np.arange(n, dtype=index)
         return _assemble(
             X,
@@ -119,15 +178,19 @@ class CountTable(NamedTuple):
         """Per word of an item, the count it has, times the factor of the item."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
-        group = self.word_groups[counts.words]
-        alone = counts.sums(self.weights[group, 0, counts.counts])
+        alone = self._alone(counts, self.weights[:, 0])
         factor = find_length_factors(counts, self.length_slope, self.mean_length)
         data = np.repeat(factor.astype(X.dtype), np.diff(counts.indptr))
-        columns = counts.words.astype(_index_type(n * X.shape[1])) * n
+        columns = counts.words.astype(_index_type(n * X.shape[1] + 2)) * n
         columns += counts.counts - np.uint8(1)
         return _assemble(
             X, n, data, columns, counts.indptr, [factor * alone, np.ones_like(alone)]
         )
+
+    def _alone(self, counts: Counts, weights: np.ndarray) -> np.ndarray:
+        """What the words of each row add, whatever the other side has."""
+        values = weights[self.word_groups[counts.words], counts.counts]
+        return counts.sums(values, np.float64)
 
 
 def _assemble(X, n, data, columns, indptr, more):
@@ -137,6 +200,6 @@ def _assemble(X, n, data, columns, indptr, more):
     return append_columns(rows, np.column_stack(more))
 
 
-def _index_type(width):
-    """The narrowest type that holds all columns, the two further ones too."""
-    return np.int32 if width + 2 < 2**31 else np.int64
+def _index_type(largest):
+    """The narrowest type of index that holds it."""
+    return np.int32 if largest < 2**31 else np.int64

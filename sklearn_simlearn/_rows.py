@@ -164,10 +164,22 @@ def inverse_document_frequency(X: Matrix) -> np.ndarray:
     """log(n / n_i) of each feature, which n_i of the n rows have; n_i at least 1."""
     n_samples, n_features = X.shape
     if sparse.issparse(X):
-        frequency = np.bincount(X.indices, minlength=n_features)
+        frequency = count_indices(X.indices, n_features)
     else:
         frequency = np.count_nonzero(X, axis=0)
     return np.log(n_samples) - np.log(np.maximum(frequency, 1))
+
+
+def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
+    """How often each of the indices 0 to n - 1 occurs.
+
+    By blocks, as NumPy counts in a copy of the widest type.
+    """
+    size = max(BLOCK, n)
+    frequency = np.zeros(n, dtype=np.intp)
+    for start in range(0, len(indices), size):
+        frequency += np.bincount(indices[start : start + size], minlength=n)
+    return frequency
 
 
 # -- where learners start --

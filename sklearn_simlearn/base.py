@@ -149,9 +149,7 @@ class EncodedSimilarityMixin(
         """
         check_is_fitted(self)
         X = self._check_rows(X)
-        Y = X if Y is None else self._check_rows(Y)
-        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
-        return inner_products(self._encode_queries(X), self._encode_items(Y), n_threads)
+        return self._compare(X, X if Y is None else self._check_rows(Y))
 
     def transform(self, X: MatrixLike) -> Matrix:
         """Surrogate queries.
@@ -186,6 +184,11 @@ class EncodedSimilarityMixin(
         """
         check_is_fitted(self)
         return self._encode_items(self._check_rows(X))
+
+    def _compare(self, X, Y):
+        """Inner products of the encodings; a learner may know a faster way to them."""
+        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
+        return inner_products(self._encode_queries(X), self._encode_items(Y), n_threads)
 
     def _encode_items(self, X):
         return self._encode_queries(X)

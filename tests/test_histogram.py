@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
-from sklearn_simlearn import HistogramRankSVM, _histogram
+from sklearn_simlearn import HistogramRankSVM, _histogram, _histogram_table
 from sklearn_simlearn._histogram import find_scale, find_truncation
-from sklearn_simlearn._histogram_fast import ascend, find_cuts
+from sklearn_simlearn._histogram_fast import ascend, find_cuts, score_queries
 from sklearn_simlearn._histogram_pattern import find_mergers, search_weight_pattern
 from sklearn_simlearn._histogram_solver import (
     N_SLOTS,
@@ -154,7 +154,7 @@ def tables(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(tables())
-def test_products_of_the_encodings_are_the_double_sum(case):
+def test_similarity_and_product_of_the_encodings_are_the_double_sum(case):
     table, Q, D = case
     n = table.weights.shape[1] - 1
     length = np.minimum(D, n).sum(axis=1) / table.mean_length
@@ -165,6 +165,12 @@ def test_products_of_the_encodings_are_the_double_sum(case):
     assert queries.dtype == items.dtype == Q.dtype
     tolerance = 1e-4 if Q.dtype == np.float32 else 1e-10
     assert_allclose((queries @ items.T).toarray(), expected, atol=tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_histogram_table, "N_ITEMS", 3)
+        patch.setattr(_histogram_table, "N_QUERIES", 2)
+        S = table.compare(sparse.csr_array(Q), sparse.csr_array(D), n_threads=2)
+    assert S.dtype == Q.dtype
+    assert_allclose(S, expected, atol=tolerance)
 
 
 def test_rows_without_words(counts):
@@ -291,6 +297,9 @@ def test_kernels_accept_read_only_data(rng):
         queries, capacity, planes, offsets,
     ):  # fmt: skip
         array.flags.writeable = False
+    S = np.empty((6, 6))
+    score_queries(*counts, start, postings, group, gain, of_item, of_item, scale, 1, S)
+    assert not S.any()
     find_cuts(
         queries, relevance, *counts, start, postings, group, totals, gain, of_item,
         scale, False, 1, np.empty(6), np.empty(6), np.zeros((6, 1, 3, 3)),
@@ -784,7 +793,7 @@ def test_mixtures_are_inner_products(rng):
     model.n_features_in_ = X.shape[1]
     vars(model).update(attributes)
     table = attributes["_table"]
-    learned = _histogram.compare(table, sparse.csr_array(X))
+    learned = table.compare(sparse.csr_array(X), sparse.csr_array(X))
     expected = 0.75 * learned / model.scale_ + 0.25 * hand_made.similarity(X)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
     product = model.transform(X) @ model.transform_database(X).T
