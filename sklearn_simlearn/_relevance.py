@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
-from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,12 +11,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_array, gen_batches
 
+from sklearn_simlearn._labels import DISTRACTOR, as_array, read_labels
 from sklearn_simlearn._rows import canonical_csr
 from sklearn_simlearn._sklearn import get_chunk_n_rows
 from sklearn_simlearn._typing import MatrixLike
 from sklearn_simlearn._warn import warn_user
-
-DISTRACTOR = -1
 
 # Weights outside these bounds have products that leave the range of a double.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-150, 1e150
@@ -428,7 +426,7 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
     relevance : Relevance
     """
     if not (sparse.issparse(y) or isinstance(y, PairwiseRelevance)):
-        y = _as_array(y)
+        y = as_array(y)
     if n_samples is not None and y.shape[0] != n_samples:
         raise ValueError(
             f"y and X must have the same number of samples; got {y.shape[0]} and "
@@ -436,7 +434,7 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
         )
     if isinstance(y, PairwiseRelevance):
         return PairRelevance(y.matrix)
-    return _read_labels(y) if y.ndim == 1 else _read_matrix(y)
+    return LabelRelevance(read_labels(y)) if y.ndim == 1 else _read_matrix(y)
 
 
 def stack_targets(first, second):
@@ -448,7 +446,7 @@ def stack_targets(first, second):
             "the queries by query_mask."
         )
     if not (sparse.issparse(first) or sparse.issparse(second)):
-        first, second = _as_array(first), _as_array(second)
+        first, second = as_array(first), as_array(second)
     if first.ndim != second.ndim or first.shape[1:] != second.shape[1:]:
         raise ValueError(
             "The targets of the queries and of the database must be of one kind; got "
@@ -474,110 +472,6 @@ def check_query_mask(query_mask: ArrayLike, n_samples: int) -> np.ndarray:
             f"got shape {query_mask.shape} and dtype {query_mask.dtype}."
         )
     return query_mask
-
-
-def _as_array(y):
-    if y is None:
-        raise ValueError(
-            "This estimator requires y to be passed, but the target y is None: give "
-            "labels or a relevance matrix."
-        )
-    try:
-        y = np.asarray(y)
-    except ValueError:
-        raise ValueError(
-            "y is ragged: its rows differ in length. For several labels per sample "
-            "pass a relevance matrix, such as MultiLabelBinarizer().fit_transform(y)."
-        ) from None
-    if y.ndim not in (1, 2):
-        raise ValueError(
-            f"y must be 1-dimensional (labels) or 2-dimensional (a relevance matrix); "
-            f"got shape {y.shape}."
-        )
-    if y.dtype.kind == "O" and any(isinstance(v, list | tuple | set) for v in y.flat):
-        raise ValueError(
-            "y holds lists. For several labels per sample pass a relevance matrix, "
-            "such as MultiLabelBinarizer().fit_transform(y)."
-        )
-    return y
-
-
-# -- labels --
-
-
-def _read_labels(y):
-    if y.dtype.kind == "O":
-        y = _read_objects(y)
-    kind = y.dtype.kind
-    if kind == "f":
-        y = _as_integers(y)
-    elif kind == "c":
-        raise ValueError("Complex data not supported: y must hold labels.")
-    elif kind not in "ObiuSU":
-        raise ValueError(f"Unknown label type: y has dtype {y.dtype}.")
-    try:
-        classes, codes = np.unique(y, return_inverse=True)
-    except TypeError:
-        raise TypeError(
-            "y mixes labels of different types: use integers only, or strings only."
-        ) from None
-
-    labels = codes.astype(np.int64)
-    if classes.dtype.kind == "i" or (
-        classes.dtype.kind == "O" and all(isinstance(c, Integral) for c in classes)
-    ):
-        if len(classes) == 2 and classes[0] == DISTRACTOR and classes[1] == 1:
-            raise ValueError(
-                "The labels are -1 and 1 alone, which is ambiguous: -1 means a "
-                "distractor, relevant to nothing. Use 0 and 1 for two classes, or any "
-                "label but 1 for one class among distractors."
-            )
-        distractor = np.flatnonzero(classes == DISTRACTOR)
-        if len(distractor):
-            labels[codes == distractor[0]] = DISTRACTOR
-            labels[codes > distractor[0]] -= 1
-    return LabelRelevance(labels)
-
-
-def _read_objects(y):
-    """Labels as Python objects; those that are numbers with a fraction as floats."""
-    if any(_is_missing(label) for label in y):
-        raise ValueError(
-            "Input y contains NaN or None. Use the integer label -1 for samples that "
-            "belong to no class."
-        )
-    if all(isinstance(v, Real) for v in y) and any(isinstance(v, float) for v in y):
-        return _as_floats(y)
-    return y
-
-
-def _as_floats(y):
-    floats = y.astype(np.float64)
-    if (floats != y).any():
-        raise ValueError("y mixes floats with integers too large for them.")
-    return floats
-
-
-def _is_missing(label):
-    # The NA of pandas is neither equal to itself nor unequal.
-    return label is None or type(label).__name__ == "NAType" or label != label
-
-
-def _as_integers(y):
-    if not np.isfinite(y).all():
-        raise ValueError("Input y contains NaN or infinity.")
-    if (y != np.rint(y)).any():
-        raise ValueError(
-            "Unknown label type: y holds real numbers. Labels are integers or strings; "
-            "for graded relevance pass a matrix of shape (n_samples, n_columns)."
-        )
-    n_bits = np.finfo(y.dtype).nmant + 1
-    if (np.abs(y) >= 2.0**n_bits).any():
-        raise ValueError(
-            f"y holds labels of 2**{n_bits} or more as {y.dtype}, which cannot tell "
-            "neighbouring integers apart. Pass them as integers or strings."
-        )
-    return y.astype(np.int64)
 
 
 # -- matrices --

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from sklearn_simlearn import metrics
-from sklearn_simlearn.metrics._ranking import rank_relevant_items
+from sklearn_simlearn.metrics._measure import rank_relevant_items
 from sklearn_simlearn.metrics._ranking_fast import rank_relevant
 
 RANKED = ["average", "optimistic", "pessimistic", "index"]

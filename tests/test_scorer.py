@@ -35,7 +35,7 @@ from sklearn_simlearn.metrics import (
     map_scorer,
     retrieval_report,
 )
-from sklearn_simlearn.metrics._ranking import CUT, MEASURES, measure
+from sklearn_simlearn.metrics._measure import CUT, MEASURES, measure
 from sklearn_simlearn.model_selection import (
     KeepTrainingData,
     ObjectKFold,

@@ -25,18 +25,20 @@ from sklearn_simlearn._sets import (
 )
 from sklearn_simlearn._sklearn import StrOptions, num_samples, validate_params
 from sklearn_simlearn._typing import MatrixLike
-from sklearn_simlearn.metrics._ranking import (
+from sklearn_simlearn.metrics._measure import (
     CUT,
     MEASURES,
     TIES,
     Ranks,
     check_query_weight,
-    check_recall_levels,
-    interpolated_precision,
     mean_over_queries,
     rank_relevant_items,
     rows_per_block,
     settle_empty,
+)
+from sklearn_simlearn.metrics._ranking import (
+    check_recall_levels,
+    interpolated_precision,
 )
 
 
