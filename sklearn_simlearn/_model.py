@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from inspect import signature
 
 import numpy as np
@@ -37,7 +38,7 @@ class Model:
     learner: object
     database: tuple | None
 
-    @property
+    @cached_property
     def has_encodings(self) -> bool:
         """Whether the similarity is an inner product of encodings."""
         return self.learner is None or (

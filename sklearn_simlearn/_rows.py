@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_non_negative, validate_data
 
 from sklearn_simlearn._typing import Matrix
@@ -13,9 +14,7 @@ BLOCK = 2**20
 MANY = 255
 
 
-def check_rows(
-    estimator, X, *, reset: bool, accept_sparse: bool = True, min_samples: int = 1
-) -> Matrix:
+def check_rows(estimator, X, *, reset: bool) -> Matrix:
     """Check samples and bring them into the one form that kernels take.
 
     Parameters
@@ -30,30 +29,46 @@ def check_rows(
     reset : bool
         Whether this is a `fit`.
 
-    accept_sparse : bool, default=True
-        Whether sparse matrices are accepted.
-
-    min_samples : int, default=1
-        Smallest number of samples.
-
     Returns
     -------
     rows : ndarray or csr_array of shape (n_samples, n_features)
         float32 or float64. An array is C-contiguous; for CSR see `canonical_csr`.
     """
+    if not reset and _are_sound(X, estimator):
+        return X
     X = validate_data(
         estimator,
         X,
         reset=reset,
-        accept_sparse="csr" if accept_sparse else False,
+        accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
         dtype=[np.float64, np.float32],
         order="C",
-        ensure_min_samples=min_samples,
     )
     if sparse.issparse(X):
         X = canonical_csr(X)
     _refuse_extremes(X)
     return X
+
+
+def _are_sound(X, estimator):
+    """Whether X is an array with nothing to mend or to refuse, by one look at it.
+
+    The checks of scikit-learn cost as much as the search of some ten thousand vectors.
+    """
+    if not (
+        type(X) is np.ndarray
+        and X.dtype in (np.float64, np.float32)
+        and X.ndim == 2
+        and X.flags.c_contiguous
+        and len(X) > 0
+        and X.shape[1] == getattr(estimator, "n_features_in_", None)
+        and not hasattr(estimator, "feature_names_in_")
+    ):
+        return False
+    low, high = _bounds(X.dtype)
+    squares = _squares(X)
+    # Not so if one is NaN.
+    return bool(((squares >= X.shape[1] * low**2) & (squares <= high**2)).all())
 
 
 def canonical_csr(X) -> sparse.csr_array:
@@ -82,14 +97,11 @@ def canonical_csr(X) -> sparse.csr_array:
 
 def _refuse_extremes(X):
     """Refuse rows whose squares leave the range of the floating-point type."""
-    info = np.finfo(X.dtype)
-    high = 1e-4 * np.sqrt(info.max)
-    low = 1e4 * np.sqrt(info.tiny)
+    low, high = _bounds(X.dtype)
     rows = np.arange(X.shape[0])
     if not sparse.issparse(X):
         # One pass over the array finds the few rows that may be bad.
-        with np.errstate(over="ignore"):
-            squares = np.einsum("ij,ij->i", X, X)
+        squares = _squares(X)
         rows = np.flatnonzero((squares > high**2) | (squares < X.shape[1] * low**2))
         X = X[rows]
     largest = _largest_magnitudes(X)
@@ -100,6 +112,18 @@ def _refuse_extremes(X):
             f"{largest[bad[0]]:.3g}, and squares of such values leave the range of "
             f"{X.dtype}: scale X so that the rows reach from {low:.0e} to {high:.0e}."
         )
+
+
+def _bounds(dtype):
+    """Magnitudes between which squares and sums of them keep their precision."""
+    info = np.finfo(dtype)
+    return 1e4 * np.sqrt(info.tiny), 1e-4 * np.sqrt(info.max)
+
+
+def _squares(X):
+    """Squared length of each row of an array; infinite if it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("ij,ij->i", X, X)
 
 
 def _largest_magnitudes(X):

@@ -91,8 +91,7 @@ class SimilarityMixin(DocLinkMixin):
 
     def _check_rows(self, X, *, reset=False):
         """The one door for samples."""
-        accept_sparse = get_tags(self).input_tags.sparse
-        return check_rows(self, X, reset=reset, accept_sparse=accept_sparse)
+        return check_rows(self, X, reset=reset)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -26,8 +26,18 @@ from sklearn_simlearn._rows import (
 from sklearn_simlearn.contract import storage_states
 
 
-def rows(X):
-    return check_rows(BaseEstimator(), X, reset=True)
+class Taker(BaseEstimator):
+    """Takes rows of any kind."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def rows(X, *, taker=None):
+    """Rows that are fitted to, or taken by an estimator that is fitted."""
+    return check_rows(taker or Taker(), X, reset=taker is None)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -74,6 +84,42 @@ def test_magnitudes_whose_squares_leave_the_range(container, dtype, good, bad):
         X[2, 1] = value
         with pytest.raises(ValueError, match="in row 2 of X is"):
             rows(container(X))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_after_the_fit_are_checked_as_those_of_the_fit(dtype):
+    taker = Taker()
+    check_rows(taker, np.ones((2, 3)), reset=True)
+    X = np.ones((4, 3), dtype=dtype)
+    assert rows(X, taker=taker) is X  # a sound array is taken as it is
+    for value, message in [
+        (np.nan, "NaN"),
+        (np.inf, "infinity"),
+        (1e19, "in row 2 of X is") if dtype == "float32" else (1e160, "in row 2"),
+    ]:
+        bad = X.copy()
+        bad[2, 1] = value
+        with pytest.raises(ValueError, match=message):
+            rows(bad, taker=taker)
+    X[1] = 0
+    assert_array_equal(rows(X, taker=taker), X)
+    assert rows(X.astype(">f4"), taker=taker).dtype.isnative
+    assert rows(X[::2], taker=taker).flags.c_contiguous
+    assert rows(X.astype(int), taker=taker).dtype == np.float64
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        rows(X[:, :2], taker=taker)
+    with pytest.raises(ValueError, match="0 sample"):
+        rows(X[:0], taker=taker)
+    with pytest.raises(ValueError, match="Complex"):
+        rows(X + 1j, taker=taker)
+
+
+def test_an_array_without_the_names_of_the_fit_is_told_of():
+    pandas = pytest.importorskip("pandas")
+    taker = Taker()
+    check_rows(taker, pandas.DataFrame({"a": [1.0], "b": [2.0]}), reset=True)
+    with pytest.warns(UserWarning, match="feature names"):
+        rows(np.ones((2, 2)), taker=taker)
 
 
 def test_small_values_beside_large_ones_are_fine():

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn import _model
 from sklearn_simlearn._sets import read_groups
-from sklearn_simlearn._sklearn import DocLinkMixin, num_samples
+from sklearn_simlearn._sklearn import DocLinkMixin
 from sklearn_simlearn.index import _tables
 
 
@@ -31,7 +31,8 @@ class BaseIndex(DocLinkMixin, BaseEstimator):
         return estimator, _model.find_model(estimator)
 
     def _check_estimator(self):
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)  # which raises, but gathers all tags first
         if self._model is None:
             raise ValueError(
                 "The index was opened without its estimator. Load it with `trusted` or "
@@ -72,13 +73,17 @@ class BaseIndex(DocLinkMixin, BaseEstimator):
             Their encodings, one row per set.
         """
         n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
-        are_single = bool((sets.sizes == 1).all()) and np.array_equal(
-            sets.rows, np.arange(num_samples(X))
+        sizes = sets.sizes
+        are_single = bool((sizes == 1).all()) and np.array_equal(
+            sets.rows, np.arange(len(sets.rows))
         )
-        for start, block in sets.blocks(sets.sizes, n_rows):
+        if are_single and len(sizes) <= n_rows:
+            Q = self._model.encode_queries(self._model.prepare(X))
+            yield slice(0, len(sizes)), X, Q
+            return
+        for start, block in sets.blocks(sizes, n_rows):
             batch = slice(start, start + len(block.sizes))
-            is_whole = are_single and len(block.rows) == len(sets.rows)
-            part = X if is_whole else _tables.take(X, block.rows)
+            part = _tables.take(X, block.rows)
             params = {} if are_single else {"groups": block.of_row}
             Q = self._model.encode_queries(self._model.prepare(part), **params)
             yield batch, part, Q

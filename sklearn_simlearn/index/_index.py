@@ -247,7 +247,7 @@ class SimilarityIndex(
         ids : ndarray of shape (n_queries, k)
             Ids of the items; -1 or "" where the score is -inf.
         """
-        check_is_fitted(self)
+        self._check_estimator()
         check_k(k)
         allowed = None
         if filter is not None:
