@@ -604,7 +604,7 @@ def test_set_estimator_encodes_items_that_change(kind, counts):
     ("ids", "message"),
     [
         (np.arange(65), "65 ids for 66 items"),
-        (np.zeros(66, int), "unique; 0 recur"),
+        (np.zeros(66, int), "unique; repeated: 0"),
         (["a", 1] * 33, "integers only, or strings only"),
         (np.arange(66.0), "integers only, or strings only"),
         (np.arange(66) > 3, "integers only, or strings only"),

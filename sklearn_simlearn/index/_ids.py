@@ -147,7 +147,7 @@ def check_ids(ids, n_items):
         )
     unique, n_times = np.unique(ids, return_counts=True)
     if len(unique) < n_items:
-        raise ValueError(f"ids must be unique; {_show(unique[n_times > 1])} recur.")
+        raise ValueError(f"ids must be unique; repeated: {_show(unique[n_times > 1])}.")
     return ids
 
 

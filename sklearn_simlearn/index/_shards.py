@@ -189,7 +189,7 @@ def refuse_repeated(client, futures):
         parts, _ = ask(client, futures, _shard.ids_in_bucket, [(bucket, n)] * n)
         repeated = _shard.find_repeated(*parts)
         if repeated:
-            raise ValueError(f"ids must be unique; {repeated} recur.")
+            raise ValueError(f"ids must be unique; repeated: {repeated}.")
 
 
 def merge(answers, n_queries, k, empty, common):
