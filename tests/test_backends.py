@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+from sklearn_simlearn.index import _dense
 from sklearn_simlearn.index._dense import DenseItems
+from sklearn_simlearn.index._dense_fast import encode
 from sklearn_simlearn.index._exact import Postings
 from sklearn_simlearn.index._faiss import FaissItems
 from sklearn_simlearn.index._inverted import InvertedFile
@@ -231,6 +233,68 @@ def test_one_heavy_word_does_not_hide_light_ones(dtype):
     for k in (2, 5, 200):
         found = InvertedFile(D, block_length=120).search(Q, k)
         assert_same_search(found, product(Q, D), k, np.ones(500, dtype=bool))
+
+
+# -- dense items where codes tell which of them to score --
+
+
+def search_with_and_without_codes(items, Q, k, n_threads=1):
+    found = []
+    for n_coded in (len(Q), 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_dense, "N_QUERIES_CODED", n_coded)
+            found += items.search(Q, k, n_threads=n_threads)
+    return found
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-18, 1.0, 1e15])
+@pytest.mark.parametrize("n_features", [32, 61, 1000])
+def test_codes_change_nothing(n_features, scale, dtype):
+    rng = np.random.default_rng(0)
+    kind = {"dtype": dtype, "signed": True, "integer": False, "is_sparse": False}
+    D = draw(rng, (3_000, n_features), density=0.7, **kind)
+    D[::7] *= 100  # some far longer than others
+    D[1::7] = D[::7][: len(D[1::7])] + 1e-6  # and some hardly apart
+    D[5] = 0
+    scale = np.dtype(dtype).type(scale)
+    Q = draw(rng, (3, n_features), density=0.7, **kind) * scale
+    Q[2] = 0
+    items = DenseItems(D * scale)
+    for k in (1, 10, 500):
+        for n_threads in (1, 2):
+            scores, rows, *expected = search_with_and_without_codes(
+                items, Q, k, n_threads
+            )
+            assert_array_equal(rows, expected[1])
+            assert_array_equal(scores, expected[0])
+
+
+def test_sums_of_codes_keep_within_their_type(dtype):
+    # All codes are the largest there are.
+    D = np.ones((40, _dense.CODED[-1]), dtype=dtype)
+    D[1::2] = -1
+    scores, rows, *expected = search_with_and_without_codes(DenseItems(D), D[:2], 30)
+    assert_array_equal(rows, expected[1])
+    assert_array_equal(scores, expected[0])
+    assert scores[0, 0] == _dense.CODED[-1]
+
+
+def test_codes_and_their_errors(dtype):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 37)).astype(dtype) * np.logspace(-15, 15, 20)[:, None]
+    X = X.astype(dtype)
+    X[3] = 0
+    X[4, 1:] = 0
+    for kind, largest in ((np.int8, 127), (np.int16, 32_767)):
+        codes = np.empty(X.shape, dtype=kind)
+        steps, errors = np.empty((2, 20), dtype=dtype)
+        encode(freeze(X), largest, codes, steps, errors)
+        assert (np.abs(codes).max(axis=1)[X.any(axis=1)] == largest).all()
+        off = X - steps[:, None].astype(np.float64) * codes
+        assert (np.abs(off) <= 0.500001 * steps[:, None]).all()
+        length = np.linalg.norm(off, axis=1)
+        assert (errors >= length).all()
+        assert_allclose(errors, length, rtol=2e-6, atol=np.finfo(dtype).tiny * 2)
 
 
 @settings(max_examples=30, deadline=None)

@@ -495,7 +495,8 @@ def test_memory_of_workers_stays_bounded(client, all_workers, rng):
     changed = int(np.argmax([len(runs.start) for runs in index._shards.runs]))
     kill(client, home(client, index, changed))
     assert_same(index.search(X[:20]), one.search(X[:20]))
-    # One version of each shard, and nothing else: items, ids, and who is alive.
+    # One version of each shard, and nothing else: items, their codes with a step and
+    # an error, ids, and who is alive.
     shards = {future.key for future in index._shards.futures}
     deadline = time.monotonic() + 20
     while held_keys(client) - before != shards and time.monotonic() < deadline:
@@ -503,7 +504,7 @@ def test_memory_of_workers_stays_bounded(client, all_workers, rng):
         time.sleep(0.1)
     assert held_keys(client) - before == shards
     n_bytes = client.nbytes(shards, summary=False)
-    assert sum(n_bytes.values()) < 1.1 * 20_300 * (4 * 64 + 8 + 1)
+    assert sum(n_bytes.values()) < 1.1 * 20_300 * (5 * 64 + 8 + 8 + 1)
 
 
 def held_keys(client):
