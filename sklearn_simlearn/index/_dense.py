@@ -25,7 +25,10 @@ N_QUERIES_CODED = 16
 
 
 class DenseItems(BlockedItems):
-    """Dense items, searched exactly by products with all of them.
+    """Dense items, searched exactly.
+
+    Many queries at a time are multiplied with all items. For few of them, codes of the
+    items tell which ones to score.
 
     Parameters
     ----------
@@ -33,7 +36,7 @@ class DenseItems(BlockedItems):
         Items, float32 or float64. They are not copied: nobody may change them any more.
 
     n_threads : int, default=1
-        Number of threads that measure them.
+        Number of threads that encode them.
 
     block_length : int, default=65536
         Largest number of items per block.

@@ -27,6 +27,10 @@ cdef enum:
     TILE = 1024
     PART = 64
 
+# Below this number of queries a loop is faster than BLAS.
+cdef enum:
+    FEW = 4
+
 cdef fused code_t:
     int8_t   # of an item
     int16_t  # of a query
@@ -176,7 +180,8 @@ def encode(
                 top = max(top, X[i, j], -X[i, j])
             # Below the range of normal numbers a step of its own would not be exact.
             steps[i] = max(top / largest, tiny)
-            square = encode_row(&X[i, 0], n_features, 1 / <double>steps[i], &codes[i, 0])
+            square = encode_row(
+                &X[i, 0], n_features, 1 / <double>steps[i], &codes[i, 0])
             # A little more, so that rounding hides nothing.
             errors[i] = <floating>(steps[i] * sqrt(square) * (1 + 1e-6)) + tiny
 
@@ -204,7 +209,7 @@ cdef void multiply(
     cdef int ld = <int>stride
     cdef char yes = b"T", no = b"N"
     cdef floating alpha = 1, beta = 0
-    if n == 1 or k == 0:
+    if n < FEW or k == 0:
         for i in range(n):
             dots(items, n_items, k, &queries[i, 0], out + i * stride)
     elif floating is float:
