@@ -27,8 +27,7 @@ def choose_hand_made(
 
     None of them learns from labels, so it is judged on classes that are known: each
     half of the samples is searched with the statistics of the other. The first one
-    stays unless another is better by more than the error, without a loss at rank 1, on
-    enough classes to tell.
+    stays unless another is worth more, on enough classes to tell.
     """
     candidates = _list_hand_made(X, max_count)
     objects = relevance.objects()

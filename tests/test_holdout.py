@@ -1,15 +1,18 @@
 """The hold-out: what it holds out, and what it chooses."""
 
 import warnings
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_simlearn import _holdout
 from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
 from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn.metrics import precision_at_k
+from sklearn_simlearn.metrics._ranking import rank_relevant_items
 
 
 class Candidate(NamedTuple):
@@ -193,6 +196,66 @@ def test_a_gain_that_costs_the_first_rank_is_not_taken():
     assert results["gain"][1] > results["error"][1]
     assert results["precision_at_1"][1] == 0
     assert choice.candidate is START
+
+
+def thinned_precision_at_1(relevance, similarity):
+    """Mean over all subsets of the items, tied ones in random order."""
+    items = np.flatnonzero(relevance >= 0)
+    found = []
+    for size in range(len(items) + 1):
+        for kept in combinations(items, size):
+            kept = np.array(kept, dtype=int)
+            top = kept[similarity[kept] == similarity[kept].max(initial=-1)]
+            found.append((relevance[top] > 0).mean() if size else 0)
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("n_values", [2, 4, 1000])
+def test_precision_at_1_in_a_dense_database(n_values):
+    rng = np.random.default_rng(n_values)
+    relevance = rng.integers(-1, 2, (30, 8)).astype(np.int8)
+    relevance[:, :2] = 0, 1
+    similarity = rng.integers(n_values, size=relevance.shape).astype(float)
+    ranks = rank_relevant_items(relevance, similarity)
+    p, dense = _holdout._precision_at_1(ranks)
+    assert_allclose(p, precision_at_k(relevance, similarity, 1))
+    thinned = [*map(thinned_precision_at_1, relevance, similarity)]
+    assert_allclose(dense, 2 * p - thinned)
+
+
+def ranked(y, patterns):
+    """Similarities that rank samples of a query's class as its pattern of 0 and 1 says,
+    and those that are left after it."""
+    S = np.zeros((len(y), len(y)))
+    for i, pattern in enumerate(patterns):
+        others = np.arange(len(y)) != i
+        right, wrong = np.flatnonzero(others & (y == y[i])), np.flatnonzero(y != y[i])
+        take = {1: iter(right), 0: iter(wrong)}
+        order = [next(take[kind]) for kind in pattern]
+        order += [*take[1], *take[0]]
+        S[i, order] = -np.arange(len(order))
+        S[i, i] = 1
+    return S
+
+
+@pytest.mark.parametrize(("share_right", "is_taken"), [(0.87, False), (1.0, True)])
+def test_a_gain_that_a_dense_database_would_take_back(share_right, is_taken):
+    # The start owes its first hits to single items: the denser, the more it has. What
+    # was learned is right or wrong by query, whatever the density.
+    y = np.repeat(np.arange(20), 10)
+    place = np.arange(len(y)) * 7 % 200 / 200
+    judge = Judge(check_relevance(y), by_class=False)
+    judge.open(_holdout.Fold(np.arange(0), np.arange(len(y))))
+    start_right = 0.98 * share_right
+    judge.record(START, ranked(y, [[1, 0] if p < start_right else [0] for p in place]))
+    learned = [[1] if p < share_right else [0, 0, 0] for p in place]
+    judge.record(Candidate(0.0), ranked(y, learned))
+    choice = judge.choose()
+    results = choice.attributes["holdout_results_"]
+    assert results["gain"][1] > 10 * results["error"][1]
+    assert results["precision_at_1"][1] > results["precision_at_1"][0]
+    assert (choice.candidate is START) != is_taken
+    assert (results["gain_at_1"][1] == 0) == is_taken
 
 
 def test_candidates_that_a_fold_does_not_come_to_are_passed_over():
