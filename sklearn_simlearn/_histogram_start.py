@@ -6,7 +6,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from sklearn_simlearn._holdout import MIN_CLASSES, START, Fold, Judge
+from sklearn_simlearn._holdout import (
+    MIN_CLASSES,
+    START,
+    Fold,
+    Judge,
+    shuffle_within,
+)
 from sklearn_simlearn._relevance import DISTRACTOR, Relevance
 from sklearn_simlearn._rows import start_weights
 from sklearn_simlearn.similarities import (
@@ -71,10 +77,7 @@ def _halve_in_pairs(objects, rng):
 
     No sample is alone in its half if another one of its class could be with it.
     """
-    row = rng.permutation(len(objects))
-    row = row[np.argsort(objects[row], kind="stable")]
-    _, start, size = np.unique(objects[row], return_index=True, return_counts=True)
-    place, size = np.arange(len(row)) - np.repeat(start, size), np.repeat(size, size)
+    row, place, size = shuffle_within(objects, rng)
     pair = np.minimum(place // 2, np.maximum(size // 2 - 1, 0))
     # The first pairs of all classes come first.
     order = np.lexsort((objects[row], pair))

@@ -143,7 +143,9 @@ def _hold_out_samples(objects, rng):
 
     Of a class below four, which cannot spare two, all or none are in a part.
     """
-    row, place, size = _shuffle_within(objects, rng)
+    known = np.flatnonzero(objects >= 0)
+    row, place, size = shuffle_within(objects[known], rng)
+    row = known[row]
     n_taken = np.maximum(2, np.rint(SHARE * size).astype(np.int64))
     part = np.where((place // n_taken + 1) * n_taken <= size, place // n_taken, -1)
     is_small = size < 4
@@ -164,17 +166,19 @@ def _hold_out_samples(objects, rng):
 
 def _limit(rows, objects, rng):
     """At most `MAX_ROWS` of the rows, an even number of each class first."""
-    order, place, _ = _shuffle_within(objects[rows], rng)
+    order, place, _ = shuffle_within(objects[rows], rng)
     first = np.lexsort((objects[rows][order], place // 2))[:MAX_ROWS]
     return np.sort(rows[order[first]])
 
 
-def _shuffle_within(objects, rng):
-    """Members of the classes in random order: row, place in its class, class size."""
-    row = rng.permutation(np.flatnonzero(objects >= 0))
+def shuffle_within(
+    objects: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Samples by class, in random order within it: row, place in it, and its size."""
+    row = rng.permutation(len(objects))
     row = row[np.argsort(objects[row], kind="stable")]
-    _, start, size = np.unique(objects[row], return_index=True, return_counts=True)
-    return row, np.arange(len(row)) - np.repeat(start, size), np.repeat(size, size)
+    _, first, size = np.unique(objects[row], return_index=True, return_counts=True)
+    return row, np.arange(len(row)) - np.repeat(first, size), np.repeat(size, size)
 
 
 class Judge:

@@ -167,11 +167,10 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             Q, D = space.queries(X[test]), space.items(X[test])
             similarity = inner_products(Q, D)
             yield START, similarity
-            rows = space.items(X[train])
-            for (name, sharpness), posterior in self._fit_posteriors(
-                rows, labels[train], rng
+            for (name, sharpness), probabilities in self._try_posteriors(
+                space.items(X[train]), labels[train], D, rng
             ):
-                P = posterior(D)
+                P = unit_rows(probabilities)
                 agreement = P @ P.T
                 for weight in WEIGHTS:
                     mixed = (1 - weight) * similarity + weight * agreement
@@ -200,19 +199,19 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             return WITHOUT_HOLDOUT
         return WITHOUT_HOLDOUT._replace(posterior="classifier")
 
-    def _fit_posteriors(
-        self, rows, labels, rng
-    ) -> Iterator[tuple[tuple[str, float], "_Posterior"]]:
-        """The posteriors to choose from, by name and sharpness."""
+    def _try_posteriors(
+        self, rows, labels, held_out, rng
+    ) -> Iterator[tuple[tuple[str, float], np.ndarray]]:
+        """Probabilities of the held-out rows to choose from, by name and sharpness."""
         if self.classifier is not None:
             name = ("classifier", 1.0)
-            yield name, self._fit_posterior(*name, rows, labels, rng)
+            yield name, self._fit_posterior(*name, rows, labels, rng).of(held_out)
             return
-        fitted = {}
+        tried = {}
         for name in POSTERIORS:
-            fitted[name] = self._fit_posterior(*name, rows, labels, rng)
-            yield name, fitted[name]
-        yield ("mixture", 1.0), _Mixture([fitted[name] for name in MIXED])
+            tried[name] = self._fit_posterior(*name, rows, labels, rng).of(held_out)
+            yield name, tried[name]
+        yield ("mixture", 1.0), np.mean([tried[name] for name in MIXED], axis=0)
 
     def _fit_posterior(self, name, sharpness, rows, labels, rng):
         if name == "mixture":
@@ -239,7 +238,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         """(posterior)  [sqrt(1 - a) rows, sqrt(a) p]"""
         if self.weight_ == 0:
             return rows
-        P = self._posterior(self._space.items(X))
+        P = unit_rows(self._posterior.of(self._space.items(X)))
         if self.weight_ == 1:
             return P.astype(X.dtype)
         scale = np.full(X.shape[0], np.sqrt(1 - self.weight_))
@@ -293,15 +292,16 @@ def _as_unit_rows(X, dtype):
 
 
 class _Posterior:
-    """Class probabilities of rows, as vectors of unit length."""
+    """Class probabilities of rows."""
 
-    def __call__(self, rows: Matrix) -> np.ndarray:
+    def of(self, rows: Matrix) -> np.ndarray:
         n_rows = get_chunk_n_rows(32 * self.width, max_n_rows=rows.shape[0])
-        parts = [
-            self.probabilities(rows[batch])
-            for batch in gen_batches(rows.shape[0], n_rows)
-        ]
-        return unit_rows(np.concatenate(parts))
+        return np.concatenate(
+            [
+                self.probabilities(rows[batch])
+                for batch in gen_batches(rows.shape[0], n_rows)
+            ]
+        )
 
 
 class _Means(_Posterior):
