@@ -198,7 +198,7 @@ class Judge:
         self.relevance, self.by_class = relevance, by_class
         self.objects = relevance.objects()
         self.candidates: list[dict] = []  # of each fold: candidate -> measures
-        self.unit: list[np.ndarray] = []  # of each fold: the class of each query
+        self.classes: list[np.ndarray] = []  # of each fold: those of the queries
 
     def open(self, fold: Fold) -> None:
         """Take up a fold."""
@@ -208,7 +208,7 @@ class Judge:
         self.queries = np.flatnonzero(has_both)
         self.relevant = self.relevant[self.queries]
         self.candidates.append({})
-        self.unit.append(self.objects[fold.test[self.queries]])
+        self.classes.append(self.objects[fold.test[self.queries]])
 
     def record(self, candidate, similarity: np.ndarray) -> None:
         """Measure the similarities of the held-out samples to each other."""
@@ -229,11 +229,11 @@ class Judge:
         values = np.array(
             [np.hstack([fold[c] for fold in self.candidates]) for c in common]
         )
-        unit = np.concatenate(self.unit)
-        if self.by_class and len(np.unique(unit)) >= MIN_CLASSES:
-            order = np.argsort(unit, kind="stable")
+        classes = np.concatenate(self.classes)
+        if self.by_class and len(np.unique(classes)) >= MIN_CLASSES:
+            order = np.argsort(classes, kind="stable")
             _, first, size = np.unique(
-                unit[order], return_index=True, return_counts=True
+                classes[order], return_index=True, return_counts=True
             )
             values = np.add.reduceat(values[..., order], first, axis=2) / size
         # (holdout-gain)  Over classes, or over queries.
