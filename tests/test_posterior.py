@@ -38,7 +38,8 @@ def cones(rng):
 def test_ridge_is_kernel_ridge_regression(cones):
     X, y = cones
     one_hot = (y[:, None] == np.arange(3)).astype(float)
-    model = KernelRidge(alpha=RIDGE, kernel="rbf", gamma=2.0).fit(X, one_hot)
+    spread = np.mean(1 - X @ X.T)
+    model = KernelRidge(alpha=RIDGE, kernel="rbf", gamma=2.0 / spread).fit(X, one_hot)
     expected = softmax(RIDGE_SHARPNESS * model.predict(X[::3]), axis=1)
     for container in (np.asarray, sparse.csr_array):
         rows = container(X)
