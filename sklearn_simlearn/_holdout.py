@@ -14,7 +14,7 @@ import numpy as np
 from sklearn_simlearn._relevance import Relevance
 from sklearn_simlearn._sklearn import StrOptions
 from sklearn_simlearn._warn import warn_user
-from sklearn_simlearn.metrics._ranking import MEASURES, Ranks, rank_relevant_items
+from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
 # What every learner takes as `holdout`.
 HOLDOUT = [StrOptions({"objects", "samples"}), None]

@@ -12,7 +12,7 @@ from sklearn_simlearn import _holdout
 from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.metrics import precision_at_k
-from sklearn_simlearn.metrics._ranking import rank_relevant_items
+from sklearn_simlearn.metrics._measure import rank_relevant_items
 
 
 class Candidate(NamedTuple):
