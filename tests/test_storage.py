@@ -27,8 +27,10 @@ from sklearn_simlearn import (
     MemoryVectorQuery,
     SparseMahalanobisLearner,
 )
+from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex, _storage
 from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn.reranking import QueryExpansion, SpatialVerification
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BurstinessSimilarity,
@@ -516,21 +518,103 @@ def test_damaged_copies_are_refused_or_answer_rightly(kind, how, X, tmp_path):
     index.fit(X, ids=np.arange(60), metadata=[{"year": i % 5} for i in range(60)])
     index.remove([7, 8]).save(tmp_path, include_estimator=False)
     trusted = () if kind in ("faiss", "usearch") else None
-    rng = np.random.default_rng(0)
-    right = use(tmp_path, estimator, X, rng, trusted)
-    folder = Folder(tmp_path)
+    try_copies(tmp_path, how, lambda rng: use(tmp_path, estimator, X, rng, trusted))
+
+
+def try_copies(folder, how, answer):
+    """Damage a saved index in many ways; each is refused, or the answer is right."""
+    right = answer(np.random.default_rng(0))
+    files = Folder(folder)
     n_refused = 0
     for copy in range(N_COPIES):
         rng = np.random.default_rng(copy)
         damage = pick(rng, DAMAGES if how == "damaged" else FORGERIES)
-        damage(folder, rng)
+        damage(files, rng)
         try:
-            answer = use(tmp_path, estimator, X, rng, trusted)
+            found = answer(rng)
         except ValueError:
             n_refused += 1
         else:
             # Whoever forges checksums may change the answer.
-            assert answer == right or how == "forged", (copy, damage.__name__)
-        folder.restore()
-    assert use(tmp_path, estimator, X, rng, trusted) == right
+            assert found == right or how == "forged", (copy, damage.__name__)
+        files.restore()
+    assert answer(np.random.default_rng(0)) == right
     assert n_refused > N_COPIES / 4
+
+
+# -- local features as items --
+
+
+def count_words(features):
+    counts = (np.ones(features.n_points), (features.image_of_point, features.words))
+    return sparse.coo_array(counts, shape=(len(features), 30)).tocsr()
+
+
+@pytest.fixture
+def features_index():
+    """Images of random features, the second ten of them as the first, moved."""
+    rng = np.random.default_rng(0)
+    x, y, scale, angle = rng.uniform(1, 100, (4, 200))
+    features = LocalFeatures(
+        np.arange(0, 401, 20),
+        np.append(x, x + 9),
+        np.append(y, y - 5),
+        np.append(scale, scale),
+        np.append(angle, angle),
+        descriptors=rng.integers(0, 255, (400, 4), dtype=np.uint8),
+        words=np.tile(rng.integers(0, 30, 200), 2),
+        image_sizes=np.full((20, 2), 110),
+    )
+    index = SimilarityIndex(
+        make_pipeline(FunctionTransformer(count_words), CosineSimilarity()),
+        rerank=[SpatialVerification()],
+        store_items=True,
+    )
+    return index.fit(features, ids=[f"image {i}" for i in range(20)]), features
+
+
+def use_features(folder, estimator, features, mmap=True):
+    index = SimilarityIndex.load(folder, mmap=mmap, estimator=estimator)
+    index.set_params(rerank=[SpatialVerification(), QueryExpansion(2)])
+    answers = index.search(features[:5], 6, exclude=index.ids_[:5])
+    descriptors = int(index._table("_raw").descriptors.sum())
+    return [*(array.tolist() for array in answers), descriptors]
+
+
+def test_an_index_of_local_features_comes_back(features_index, tmp_path):
+    index, features = features_index
+    index.remove(["image 3"]).save(tmp_path, include_estimator=False)
+    for mmap in (True, False):
+        opened = SimilarityIndex.load(
+            tmp_path, mmap=mmap, estimator=index.estimator_, verify=True
+        )
+        opened.set_params(rerank=[SpatialVerification()])
+        for found, expected in zip(
+            opened.search(features, 5), index.search(features, 5), strict=True
+        ):
+            assert_array_equal(found, expected)
+        raw = opened._table("_raw")
+        assert_array_equal(raw.descriptors, features.descriptors)
+        assert not raw.descriptors.flags.writeable
+    # It can be changed, and saved where it lies.
+    opened.add(features[:1], ids=["again"]).compact().save(tmp_path)
+    again = SimilarityIndex.load(tmp_path, estimator=index.estimator_)
+    again.set_params(rerank=[SpatialVerification()])
+    assert "again" in again.search(features[:1], 3)[1]
+    assert again.n_items_ == 20
+    with pytest.raises(ValueError, match="metadata must be a list of dicts"):
+        index.fit(features, metadata=features)
+
+
+@pytest.mark.parametrize("how", ["damaged", "forged"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of forged values
+def test_damaged_copies_of_local_features(how, features_index, tmp_path):
+    index, features = features_index
+    index.save(tmp_path, include_estimator=False)
+    try_copies(
+        tmp_path,
+        how,
+        lambda rng: use_features(
+            tmp_path, index.estimator_, features, mmap=bool(rng.integers(2))
+        ),
+    )

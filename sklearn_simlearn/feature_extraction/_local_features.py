@@ -241,10 +241,7 @@ class LocalFeatures:
                 f"{folder} holds something else than local features, such as an index: "
                 "save the features in a folder of their own."
             )
-        arrays = {"offsets": self.offsets, **self._point_arrays()}
-        if self.image_sizes is not None:
-            arrays["image_sizes"] = self.image_sizes
-        write_folder(folder, {"kind": KIND}, arrays)
+        write_folder(folder, {"kind": KIND}, self._to_arrays())
 
     @classmethod
     def load(
@@ -279,18 +276,28 @@ class LocalFeatures:
         header, arrays, _ = open_folder(folder, mmap=mmap, verify=verify)
         if header.get("kind") != KIND:
             raise ValueError(f"{folder} holds no local features, but something else.")
-        known = ("offsets", *GEOMETRY, "descriptors", "words", "image_sizes")
-        missing = {"offsets", *GEOMETRY} - set(arrays)
-        if missing:
-            raise ValueError(
-                f"The features in {folder} are damaged, without "
-                f"{', '.join(sorted(missing))}: extract them anew."
-            )
         arrays.verify_all(name for name in arrays if name != "descriptors")
         try:
-            return cls(**{name: arrays[name] for name in known if name in arrays})
+            return cls._from_arrays(arrays)
         except ValueError as error:
-            raise ValueError(f"The features in {folder} are damaged: {error}") from None
+            raise ValueError(
+                f"The features in {folder} are damaged: {error} Extract them anew."
+            ) from None
+
+    def _to_arrays(self):
+        arrays = {"offsets": self.offsets, **self._point_arrays()}
+        if self.image_sizes is not None:
+            arrays["image_sizes"] = self.image_sizes
+        return arrays
+
+    @classmethod
+    def _from_arrays(cls, arrays):
+        """Features of stored arrays, if these can be such."""
+        missing = {"offsets", *GEOMETRY} - set(arrays)
+        if missing:
+            raise ValueError(f"they lack {', '.join(sorted(missing))}.")
+        names = ("offsets", *GEOMETRY, "descriptors", "words", "image_sizes")
+        return cls(**{name: arrays[name] for name in names if name in arrays})
 
 
 def _holds_features(folder):

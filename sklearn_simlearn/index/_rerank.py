@@ -77,7 +77,12 @@ class Queries:
         return index._ids.take(rows), scores
 
     def is_excluded(self, ids):
-        """Mask of candidates that the user excludes; they are dropped at the end."""
+        """Mask of candidates that are the query itself, or that the user excludes.
+
+        They stay in the lists until the end, and a step may learn nothing from them.
+        """
+        if self.ids is not None:
+            return ids == self.ids[:, None]
         if self.excluded is None:
             return np.zeros(ids.shape, dtype=bool)
         rows = self.index._ids.find(ids.ravel()).reshape(ids.shape)

@@ -10,6 +10,9 @@ from sklearn_simlearn._sklearn import num_samples, safe_indexing
 from sklearn_simlearn.index._blocks import check_offsets, check_range
 from sklearn_simlearn.index._storage import damaged
 
+# What tables of local features are called in a folder.
+FEATURES = "local features"
+
 
 def take(table, rows):
     """Rows of a table of any kind."""
@@ -56,7 +59,7 @@ def check_metadata(metadata, n_items, like=None):
             )
         return None
     kind = _kind(metadata)
-    if kind == "csr" or (kind == "array" and metadata.dtype.names is None):
+    if kind in ("csr", FEATURES) or (kind == "array" and metadata.dtype.names is None):
         raise ValueError(
             "metadata must be a list of dicts, a pandas or polars frame, or a "
             f"structured array; got {type(metadata).__name__}."
@@ -82,7 +85,7 @@ def to_arrays(table, name):
 
     Parameters
     ----------
-    table : sparse matrix, ndarray, list, pandas or polars frame
+    table : sparse matrix, ndarray, list, LocalFeatures, pandas or polars frame
 
     name : str
         What an error message calls it.
@@ -92,6 +95,8 @@ def to_arrays(table, name):
         table = table.tocsr()
         arrays = {part: getattr(table, part) for part in ("data", "indices", "indptr")}
         return arrays, {"kind": kind, "shape": list(table.shape)}
+    if kind == FEATURES:
+        return table._to_arrays(), {"kind": kind}
     if kind == "array" and table.dtype.kind != "O":
         return {"values": table}, {"kind": kind}
     if kind in ("array", "list"):
@@ -118,6 +123,11 @@ def from_arrays(arrays, description):
         kind = description["kind"]
         if kind == "csr":
             return _read_csr(arrays, description["shape"])
+        if kind == FEATURES:
+            # Not at the top: that package stores its features by modules of this one.
+            from sklearn_simlearn.feature_extraction import LocalFeatures
+
+            return LocalFeatures._from_arrays({n: arrays.read(n) for n in arrays})
         if kind == "array":
             return arrays.read("values")
         if kind == "list":
@@ -235,6 +245,8 @@ def _kind(table):
         return "array"
     if isinstance(table, Sequence) and not isinstance(table, str):
         return "list"
+    if hasattr(table, "concatenate"):
+        return FEATURES
     module = _frame_module(table)
     if module is None:
         raise ValueError(
