@@ -257,16 +257,57 @@ def test_features_from_read_only_memory(tmp_path):
     np.testing.assert_array_equal(again.verify(stored, ids).n_inliers, expected)
 
 
-def test_order_is_by_inliers_then_by_similarity():
-    features = make_features([40] * 5, n_words=1000)
-    query = features[2]
-    step = SpatialVerification(min_inliers=10).fit(features, ids=list("abcde"))
-    ids, scores = step.rerank(
-        query, [["a", "b", "c", "d", ""]], [[-0.9, -0.8, -0.7, -0.8, -np.inf]]
-    )
-    assert ids.tolist() == [["c", "b", "d", "a", ""]]
-    assert scores[0, 0] > 40 > 1 > scores[0, 1] == scores[0, 2] > scores[0, 3] > 0
-    assert scores[0, 4] == -np.inf
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"similarity_weight": 0.5, "size_power": 0},
+        {"similarity_weight": 9, "size_power": 1, "min_inliers": 4},
+    ],
+)
+def test_order_is_by_inliers_and_similarity(params):
+    features = make_features([40, 10, 60, 0, 25], n_words=30)
+    step = SpatialVerification(**params).fit(features, ids=list("abcde"))
+    lists = np.array([list("abcde")] * 2)
+    scores = np.array([[-0.9, -0.8, -0.7, -0.8, -0.1], [0, 0, 0, 0, 0]])
+    queries = features[[2, 1]]
+    ids, found = step.rerank(queries, lists, scores)
+    n_inliers = step.verify(queries, lists).n_inliers
+    for i, n_query in enumerate([60, 10]):
+        affinity = (scores[i] + 0.9) / 0.8 if i == 0 else np.zeros(5)
+        expected = [
+            (n >= step.min_inliers) * n * (n_query / max(n_item, 1)) ** step.size_power
+            + step.similarity_weight * a
+            for n, n_item, a in zip(
+                n_inliers[i], features.points_per_image, affinity, strict=True
+            )
+        ]
+        order = sorted(range(5), key=lambda j: (-expected[j], -scores[i, j]))
+        assert ids[i].tolist() == lists[i, order].tolist()
+        np.testing.assert_allclose(found[i], np.array(expected)[order])
+
+
+def test_missing_candidates_stay_behind():
+    features = make_features([40] * 3, n_words=1000)
+    step = SpatialVerification().fit(features, ids=list("abc"))
+    ids, scores = step.rerank(features[2], [["a", "", "c"]], [[-0.9, -np.inf, -0.95]])
+    assert ids.tolist() == [["c", "a", ""]]
+    assert scores[0, 0] == 40
+    assert scores[0, 2] == -np.inf
+
+
+def test_the_query_itself_sets_no_scale_for_similarities():
+    """It is the best of its own list, and would make all others look alike."""
+    features = make_features([20] * 8, n_words=60)
+    X = sparse.csr_array(np.random.default_rng(0).integers(0, 4, (8, 12)) * 1.0)
+    model = CosineSimilarity().fit(X)
+    step = SpatialVerification().fit(features)
+    with_query = SimilarityIndex(model, rerank=[step]).fit(X)
+    scores, ids = with_query.search(X[:1], 7, exclude=[0], features=features[:1])
+    without = SimilarityIndex(model, rerank=[step]).fit(X[1:], ids=np.arange(1, 8))
+    expected, expected_ids = without.search(X[:1], 7, features=features[:1])
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(scores, expected)
 
 
 def test_verification_says_what_is_wrong():

@@ -16,7 +16,7 @@ from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries
 from sklearn_simlearn.reranking._lists import (
-    fractions,
+    affinities,
     make_ids,
     read_candidates,
     sort_lists,
@@ -39,13 +39,13 @@ N_UNKNOWNS = {None: 0, "affine": 6, "homography": 8}
 
 
 class SpatialVerification(DocLinkMixin, BaseEstimator):
-    r"""Candidates in the order of how many features they share in one arrangement.
+    """Candidates in the order of how many features they share in one arrangement.
 
     Features of two images match if they have the same visual word. Each match proposes
     the similarity transform between its two features (place, scale and angle), and the
     matches that agree with it are its inliers, each feature counted once. Candidates
-    are ranked by the largest number of inliers, equal ones by their similarity. Read
-    more in the :ref:`User Guide <spatial_verification>`.
+    are ranked by the largest number of inliers, corrected for the number of features,
+    and by their similarity. Read more in the :ref:`User Guide <spatial_verification>`.
 
     Parameters
     ----------
@@ -66,8 +66,16 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         A word that would match more pairs of features than this is left out.
 
     min_inliers : int, default=1
-        With fewer inliers a candidate counts as not verified: it stays behind all that
-        are, in the order of similarity.
+        Fewer inliers count as none.
+
+    similarity_weight : float, default=2
+        What the best similarity of a list counts, in inliers; that of the last
+        candidate counts 0. With 0 the similarity breaks ties.
+
+    size_power : float in [0, 1], default=0.25
+        Inliers are multiplied by this power of the ratio of the numbers of features,
+        query to candidate, because images with many features have more inliers by
+        chance. 0 counts all alike.
 
     refine : {"affine", "homography"}, default=None
         Fit an affine map or a homography to the inliers, and count anew; the fit is
@@ -90,12 +98,12 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
     >>> from sklearn_simlearn.feature_extraction import LocalFeatures
     >>> from sklearn_simlearn.reranking import SpatialVerification
     >>> query = LocalFeatures(
-    ...     [0, 3], x=[0, 9, 0], y=[0, 0, 9], scale=[1, 1, 1], angle=[0, 0, 0],
-    ...     words=[5, 6, 7], image_sizes=[[10, 10]],
+    ...     [0, 4], x=[0, 9, 0, 9], y=[0, 0, 9, 9], scale=[1] * 4, angle=[0] * 4,
+    ...     words=[5, 6, 7, 8], image_sizes=[[10, 10]],
     ... )
     >>> scattered = LocalFeatures(
-    ...     [0, 3], x=[9, 0, 4], y=[9, 0, 0], scale=[1, 1, 1], angle=[0, 90, 180],
-    ...     words=[5, 6, 7], image_sizes=[[10, 10]],
+    ...     [0, 4], x=[9, 0, 4, 0], y=[9, 0, 0, 4], scale=[1] * 4,
+    ...     angle=[0, 90, 180, 270], words=[5, 6, 7, 8], image_sizes=[[10, 10]],
     ... )
     >>> database = LocalFeatures.concatenate([scattered, query])
     >>> verifier = SpatialVerification().fit(database)
@@ -103,7 +111,7 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
     >>> ids
     array([[1, 0]])
     >>> verifier.verify(query, [[0, 1]]).n_inliers
-    array([[1, 3]], dtype=int32)
+    array([[1, 4]], dtype=int32)
     """
 
     _parameter_constraints: dict = {
@@ -112,6 +120,8 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         "max_scale_ratio": [Interval(Real, 1, None, closed="left")],
         "max_pairs_per_word": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "min_inliers": [Interval(Integral, 1, None, closed="left")],
+        "similarity_weight": [Interval(Real, 0, None, closed="left")],
+        "size_power": [Interval(Real, 0, 1, closed="both")],
         "refine": [StrOptions({"affine", "homography"}), None],
         "n_jobs": [Integral, None],
     }
@@ -124,6 +134,8 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         max_scale_ratio=2,
         max_pairs_per_word=10,
         min_inliers=1,
+        similarity_weight=2,
+        size_power=0.25,
         refine=None,
         n_jobs=None,
     ):
@@ -132,6 +144,8 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         self.max_scale_ratio = max_scale_ratio
         self.max_pairs_per_word = max_pairs_per_word
         self.min_inliers = min_inliers
+        self.similarity_weight = similarity_weight
+        self.size_power = size_power
         self.refine = refine
         self.n_jobs = n_jobs
 
@@ -161,7 +175,7 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         return self
 
     def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
-        """Rank candidates by their number of inliers.
+        """Rank candidates by their inliers.
 
         Parameters
         ----------
@@ -172,7 +186,7 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
             Ids of the candidates; -1 or "" where there are no more.
 
         scores : array-like of shape (n_queries, n_candidates)
-            Their similarities, which break ties.
+            Their similarities.
 
         Returns
         -------
@@ -180,16 +194,19 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
             The candidates in their new order.
 
         scores : ndarray of shape (n_queries, n_candidates)
-            Number of inliers, 0 below `min_inliers`, plus a fraction that grows with
-            the similarity.
+            Inliers, corrected for the number of features, plus what the similarity
+            counts.
         """
         check_is_fitted(self)
         ids, scores, rows = read_candidates(self._ids, ids, scores, self)
         images, numbers = self._read_queries(queries, len(rows))
         n_inliers, _ = self._verify(images, numbers, rows)
         n_inliers = np.where(n_inliers < self.min_inliers, 0, n_inliers)
-        value = np.where(rows < 0, -np.inf, n_inliers + fractions(scores))
-        return sort_lists(ids, value, scores)
+        own, others = images.n_points[numbers, None], self._images.n_points[rows]
+        ratio = np.maximum(own, 1) / np.maximum(others, 1)
+        value = n_inliers * ratio**self.size_power
+        value += self.similarity_weight * self._affinities(queries, ids, scores)
+        return sort_lists(ids, np.where(rows < 0, -np.inf, value), scores)
 
     def verify(self, queries, ids, *, return_inliers: bool = False) -> Bunch:
         """Inliers and transforms of candidates.
@@ -243,6 +260,14 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
                 f"{len(queries)} images for {n_lists} lists."
             )
         return _sort_by_word(queries, "A query"), np.arange(n_lists)
+
+    def _affinities(self, queries, ids, scores):
+        """Affinities beside those of the query itself, which would dwarf the others."""
+        if not isinstance(queries, Queries):
+            return affinities(scores)
+        is_excluded = queries.is_excluded(ids)
+        others = affinities(np.where(is_excluded, -np.inf, scores))
+        return np.where(is_excluded, 1, others)
 
     def _verify(self, images, numbers, rows):
         """Numbers of inliers and transforms, in the shape of the lists."""
@@ -325,6 +350,11 @@ class _Images:
     @property
     def arrays(self):
         return self.start, self.words, self.first, self.points
+
+    @property
+    def n_points(self):
+        """Number of features of each image."""
+        return np.diff(self.first[self.start])
 
 
 def _sort_by_word(features, what):
