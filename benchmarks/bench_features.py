@@ -1,11 +1,13 @@
 """Features of images: agreement with stored ones, speed against FAISS, memory.
 
-    python benchmarks/bench_features.py [--descriptors 1000000] [--threads 2]
+    python benchmarks/bench_features.py [PART ...] [--descriptors 1000000] [--threads 2]
 
-reads ukbench_sample80.npz, the vocabulary and the counts of UKbench from SIMLEARN_DATA.
-The 80 photographs are decoded and described anew; their words are compared with the
-stored ones, feature by feature. Assignment is timed on their descriptors, repeated and
-shuffled.
+PART is photographs, assignment, vlad or large; the first three without an argument.
+They read ukbench_sample80.npz, the vocabulary and the counts of UKbench from
+SIMLEARN_DATA. The 80 photographs are decoded and described anew; their words are
+compared with the stored ones, feature by feature. Assignment is timed on their
+descriptors, repeated and shuffled. "large" needs no data: it learns 500,000 words from
+synthetic descriptors in a file, which takes some 10 minutes of one core.
 """
 
 import argparse
@@ -32,16 +34,25 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--descriptors", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--words", type=int, default=500_000)
+    parser.add_argument("--points", type=int, default=4_000_000)
     options = parser.parse_args()
-    features, y = describe_photographs(options.threads)
-    words = load("ukbench1000_codebook20k.npz")["centroids"].astype(np.float32)
-    compare_words(features, words, options.threads)
-    compare_rankings(features, words, y, options.threads)
-    time_assignment(features.descriptors, words, options)
-    time_vlad(features, options.threads)
-    measure_memory(features, options)
+    parts = set(options.parts or ("photographs", "assignment", "vlad"))
+    if parts - {"large"}:
+        features, y = describe_photographs(options.threads)
+        words = load("ukbench1000_codebook20k.npz")["centroids"].astype(np.float32)
+    if "photographs" in parts:
+        compare_words(features, words, options.threads)
+        compare_rankings(features, words, y, options.threads)
+    if "assignment" in parts:
+        time_assignment(features.descriptors, words, options)
+    if "vlad" in parts:
+        time_vlad(features, options.threads)
+    if "large" in parts:
+        learn_many_words(options)
 
 
 def describe_photographs(n_threads):
@@ -89,6 +100,7 @@ def compare_rankings(features, words, y, n_threads):
     ours = VisualVocabulary.from_words(words, n_jobs=n_threads).transform(features)
     own = VisualVocabulary(2000, n_jobs=n_threads, random_state=0)
     own_counts = own.fit_transform(features)
+    by_cell = VisualVocabulary(2000, search="hnsw", n_jobs=n_threads, random_state=0)
     soft = VisualVocabulary(
         2000, assignment="soft", n_jobs=n_threads, random_state=0
     ).fit_transform(features)
@@ -100,6 +112,11 @@ def compare_rankings(features, words, y, n_threads):
         ("stored counts", stored[:n], everything),
         ("ours, stored vocabulary", ours, everything),
         ("ours, 2,000 words of these photographs", own_counts, None),
+        (
+            "ours, 2,000 words, k-means in two levels",
+            by_cell.fit_transform(features),
+            None,
+        ),
         ("ours, 2,000 words, soft assignment", soft, None),
     ]
     table = []
@@ -170,33 +187,61 @@ def time_vlad(features, n_threads):
     )
 
 
-def measure_memory(features, options):
-    """Most memory of k-means beyond what is mapped from a file."""
-    n_copies = max(1, min(options.descriptors, 500_000) // features.n_points)
-    many = LocalFeatures.concatenate([features] * n_copies)
+def learn_many_words(options, n_components=128, n_images=10_000):
+    """Time and memory of a large vocabulary of descriptors that are mapped."""
+    rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        many.save(folder)
-        size = many.descriptors.nbytes
-        del many
-        mapped = LocalFeatures.load(folder)
+        path = f"{folder}/descriptors.npy"
+        shape = (options.points, n_components)
+        file = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
+        centers = rng.gamma(0.5, 20, (20_000, n_components)).astype(np.float32)
+        directions = rng.normal(size=(16, n_components)).astype(np.float32)
+        for block in np.array_split(file, 100):
+            block[:] = draw(centers, directions, len(block), rng)
+        file.flush()
+        del file
+        offsets = np.linspace(0, options.points, n_images + 1).astype(np.int64)
+        geometry = np.broadcast_to(np.float32(1), (4, options.points))
+        mapped = LocalFeatures(offsets, *geometry, np.load(path, mmap_mode="r"))
         vocabulary = VisualVocabulary(
-            200, max_iter=5, points_per_word=None, n_jobs=options.threads
+            options.words,
+            search="hnsw",
+            max_iter=10,
+            points_per_word=None,
+            n_jobs=options.threads,
+            random_state=0,
         )
         before, seen, done = _anonymous_bytes(), [], threading.Event()
 
         def watch():
-            while not done.wait(0.005):
+            while not done.wait(0.05):
                 seen.append(_anonymous_bytes())
 
         watcher = threading.Thread(target=watch)
         watcher.start()
+        start, start_cpu = time.perf_counter(), time.process_time()
         vocabulary.fit(mapped)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
         done.set()
         watcher.join()
+    new = draw(centers, directions, 10_000, rng)
+    exact = VisualVocabulary.from_words(vocabulary.words_, n_jobs=options.threads)
+    agreement = np.mean(vocabulary.find_words(new) == exact.find_words(new))
     print(
-        f"k-means of {size / 2**20:.0f} MiB of mapped descriptors took at most "
-        f"{(max(seen) - before) / 2**20:.0f} MiB of memory"
+        f"{options.words:,} words from {options.points:,} descriptors: {seconds:.0f} s "
+        f"({cpu:.0f} s of one core); a file of {np.prod(shape) / 2**20:.0f} MiB, "
+        f"{4 * np.prod(shape) / 2**20:.0f} MiB in float32; at most "
+        f"{(max(seen) - before) / 2**20:.0f} MiB of memory, "
+        f"{vocabulary.words_.nbytes / 2**20:.0f} MiB of it the words; "
+        f"search agrees with the exact one for {agreement:.2%}"
     )
+
+
+def draw(centers, directions, n, rng):
+    """Descriptors around some centres, in few directions, in the range of SIFT."""
+    noise = rng.normal(0, 12, (n, len(directions))).astype(np.float32) @ directions
+    values = centers[rng.integers(0, len(centers), n)] + noise
+    return np.clip(values, 0, 255).astype(np.uint8)
 
 
 def _anonymous_bytes():

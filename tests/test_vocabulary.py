@@ -19,6 +19,7 @@ from sklearn_simlearn.feature_extraction import (
     PowerNormalizer,
     VisualVocabulary,
 )
+from sklearn_simlearn.feature_extraction._vocabulary import gather
 
 LIBRARIES = ["faiss", "sklearn"]
 
@@ -179,19 +180,60 @@ def test_large_samples_go_to_a_file(monkeypatch):
     params = {"points_per_word": 20, "random_state": 0}
     expected = VisualVocabulary(10, **params).fit(PARTS)
     monkeypatch.setattr(f"{module}.MAX_MEMORY", 0)
-    monkeypatch.setattr(f"{module}.BLOCK", 7)
-    vocabulary = VisualVocabulary(10, **params)
-    sample = vocabulary._draw(np.concatenate(PARTS), np.random.RandomState(0))
+    monkeypatch.setattr("sklearn_simlearn.feature_extraction._words.BLOCK", 7)
+    sample = gather(np.concatenate(PARTS), np.arange(0, 400, 3))
     assert isinstance(sample, np.memmap)
-    assert_array_equal(vocabulary.fit(PARTS).words_, expected.words_)
+    assert_array_equal(sample, np.concatenate(PARTS)[:400:3])
+    assert_array_equal(
+        VisualVocabulary(10, **params).fit(PARTS).words_, expected.words_
+    )
 
 
 def test_points_per_word_draws_a_sample():
     few = VisualVocabulary(4, points_per_word=2, random_state=0)
-    sample = few._draw(np.concatenate(PARTS), np.random.RandomState(0))
-    assert sample.shape == (8, 8)
-    assert len(np.unique(sample, axis=0)) == 8
+    rows = few._draw(200, np.random.RandomState(0))
+    assert len(np.unique(rows)) == 8
+    assert few._draw(8, np.random.RandomState(0)) is None
     assert few.fit(PARTS).transform(PARTS).shape == (12, 4)
+
+
+@pytest.mark.parametrize("search", ["hnsw", "ivf"])
+def test_k_means_in_two_levels(search, monkeypatch, tmp_path):
+    parts = make_descriptors(n_points=300)
+    X = np.concatenate(parts)
+    params = {"n_words": 100, "max_iter": 8, "random_state": 0}
+    exact = VisualVocabulary(**params).fit(parts)
+    params["search"] = search
+    vocabulary = VisualVocabulary(**params).fit(parts)
+    assert vocabulary.words_.shape == (100, 8)
+    errors = [
+        squared_distances(X, model.words_).min(axis=1).mean()
+        for model in (exact, vocabulary)
+    ]
+    assert errors[1] < 1.15 * errors[0]
+    # The words do not depend on how many descriptors are held at a time, on the file
+    # they come from, on their type or on threads.
+    module = "sklearn_simlearn.feature_extraction._words"
+    monkeypatch.setattr(f"{module}.MAX_CELL_BYTES", 10_000)
+    monkeypatch.setattr(f"{module}.BLOCK", 50)
+    as_features(parts).save(tmp_path)
+    for again in (parts, LocalFeatures.load(tmp_path), [X.astype(np.float64)]):
+        other = VisualVocabulary(**params).fit(again)
+        assert_array_equal(other.words_, vocabulary.words_)
+    monkeypatch.undo()
+    threaded = VisualVocabulary(**params, n_jobs=2).fit(parts)
+    assert_array_equal(threaded.words_, vocabulary.words_)
+    few = VisualVocabulary(**params, points_per_word=5).fit(parts)
+    assert few.words_.shape == (100, 8)
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 30])
+def test_two_levels_of_few_and_equal_descriptors(n_words):
+    X = np.repeat(np.eye(3, 4, dtype=np.float32), 10, axis=0)
+    vocabulary = VisualVocabulary(n_words, search="hnsw", random_state=0).fit([X])
+    assert vocabulary.words_.shape == (n_words, 4)
+    assert np.isfinite(vocabulary.words_).all()
+    assert vocabulary.transform([X]).sum() == 30
 
 
 def test_from_words():

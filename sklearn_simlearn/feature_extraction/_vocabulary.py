@@ -27,11 +27,12 @@ from sklearn_simlearn._sklearn import (
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
-    BLOCK,
     WordSearch,
     choose_library,
     float_blocks,
     learn_words,
+    learn_words_by_cell,
+    take_floats,
 )
 
 # Width of soft assignment as a part of the distance to the nearest word, and the number
@@ -65,8 +66,10 @@ class VisualVocabulary(
         of their distances :math:`d_i`.
 
     search : {"exact", "hnsw", "ivf"}, default="exact"
-        How nearest words are found, in `fit` and afterwards: exactly, by a graph or by
-        an inverted file. The last two are for large vocabularies and need FAISS.
+        How nearest words are found: exactly, by a graph or by an inverted file. The
+        last two are for large vocabularies and need FAISS. With them, k-means has two
+        levels: some :math:`\sqrt{n}` cells for n words, and then the words of each
+        cell.
 
     n_neighbors : int, default=3
         Words per descriptor if the assignment is soft.
@@ -91,8 +94,7 @@ class VisualVocabulary(
 
     random_state : int, RandomState instance or None, default=None
         Decides which descriptors k-means starts from and which ones it takes. An int
-        makes words repeatable, but for ``search="hnsw"`` with several threads, which
-        build graphs in an order of their own.
+        makes words repeatable.
 
     Attributes
     ----------
@@ -111,11 +113,13 @@ class VisualVocabulary(
 
     Notes
     -----
-    Descriptors may be larger than the memory. In float32 and mapped into memory, as
-    :meth:`LocalFeatures.load` gives them, they are used by FAISS where they are if all
-    of them are taken. A sample of more than 4 GiB goes to a temporary file. With
-    scikit-learn, it has to fit into memory. For 500,000 words, ``search="hnsw"`` makes
-    k-means itself feasible.
+    Descriptors may be larger than the memory, mapped from a file as
+    :meth:`LocalFeatures.load` gives them. k-means in two levels reads them in blocks,
+    and holds half a GiB of them at a time besides the words. That is the way to large
+    vocabularies, of 500,000 words for example. With ``search="exact"``, FAISS uses
+    descriptors in float32 where they are if all of them are taken; otherwise, a sample
+    of more than 4 GiB goes to a temporary file. With scikit-learn, it has to fit into
+    memory.
 
     References
     ----------
@@ -229,23 +233,20 @@ class VisualVocabulary(
             )
         with replacing_state(self):
             rng = check_random_state(self.random_state)
-            seed = rng.randint(np.iinfo(np.int32).max)
-            sample = self._draw(descriptors, rng)
-            words = learn_words(
-                sample,
-                self.n_words,
-                library=library,
-                search=self.search,
-                max_iter=self.max_iter,
-                seed=seed,
-                n_threads=effective_n_jobs(self.n_jobs),
-            )
+            options = {
+                "max_iter": self.max_iter,
+                "seed": rng.randint(np.iinfo(np.int32).max),
+                "n_threads": effective_n_jobs(self.n_jobs),
+            }
+            rows = self._draw(len(descriptors), rng)
+            if self.search == "exact":
+                X = gather(descriptors, rows)
+                words = learn_words(X, self.n_words, library=library, **options)
+            else:
+                words = learn_words_by_cell(descriptors, rows, self.n_words, **options)
             self._set_words(words, library, self.sigma)
             if self.assignment == "soft" and self.sigma is None:
-                step = -(-len(sample) // MAX_SIGMA_SAMPLE)
-                squares = self._find(np.ascontiguousarray(sample[::step]), 1)[0]
-                rms = np.sqrt(squares.mean(dtype=np.float64))
-                self.sigma_ = float(max(SIGMA * rms, np.finfo(np.float32).tiny))
+                self.sigma_ = self._estimate_sigma(descriptors, rows)
         return self
 
     def transform(self, X) -> sparse.csr_array:
@@ -317,24 +318,21 @@ class VisualVocabulary(
 
     # -- inputs are sound from here on --
 
-    def _draw(self, descriptors, rng):
-        """Training descriptors in float32, without a copy if that is possible."""
-        n = len(descriptors)
-        if self.points_per_word is not None:
-            n = min(n, self.points_per_word * self.n_words)
-        if n == len(descriptors) and descriptors.dtype == np.float32:
-            for _ in float_blocks(descriptors):
-                pass  # all of them are finite
-            return descriptors
-        rows = np.sort(
-            sample_without_replacement(len(descriptors), n, random_state=rng)
-        )
-        sample = make_room((n, descriptors.shape[1]))
-        for start in range(0, n, BLOCK):
-            part = rows[start : start + BLOCK]
-            for _, block in float_blocks(descriptors[part]):
-                sample[start : start + BLOCK] = block
-        return sample
+    def _draw(self, n_points, rng):
+        """Numbers of the training descriptors, ascending; None for all of them."""
+        if self.points_per_word is None:
+            return None
+        n = self.points_per_word * self.n_words
+        if n >= n_points:
+            return None
+        return np.sort(sample_without_replacement(n_points, n, random_state=rng))
+
+    def _estimate_sigma(self, descriptors, rows):
+        rows = np.arange(len(descriptors)) if rows is None else rows
+        step = -(-len(rows) // MAX_SIGMA_SAMPLE)
+        squares = self._find(take_floats(descriptors, rows[::step]), 1)[0]
+        rms = np.sqrt(squares.mean(dtype=np.float64))
+        return float(max(SIGMA * rms, np.finfo(np.float32).tiny))
 
     def _set_words(self, words, library, sigma):
         self.words_, self.library_ = words, library
@@ -343,7 +341,6 @@ class VisualVocabulary(
             self.sigma_ = sigma
         if self.search != "exact":
             self._index = WordSearch(words, library=library, search=self.search)
-            self._graph = self._index.to_bytes()
 
     def _find(self, block, n_neighbors):
         if not hasattr(self, "_index"):
@@ -361,7 +358,11 @@ class VisualVocabulary(
 
     def __getstate__(self):
         # An index of FAISS cannot be pickled; it is opened again when it is needed.
-        return {k: v for k, v in super().__getstate__().items() if k != "_index"}
+        state = dict(super().__getstate__())
+        index = state.pop("_index", None)
+        if index is not None and self.search != "exact":
+            state["_graph"] = index.to_bytes()
+        return state
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -369,12 +370,20 @@ class VisualVocabulary(
         return tags
 
 
-def make_room(shape: tuple[int, int]) -> np.ndarray:
-    """Space for float32 values: in memory, or in a temporary file if it is large."""
+def gather(descriptors: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """Descriptors in float32: all where they are if that is possible, or copies of
+    some in memory, or in a temporary file if they are many."""
+    if rows is None and descriptors.dtype == np.float32:
+        for _ in float_blocks(descriptors):
+            pass  # all of them are finite
+        return descriptors
+    rows = np.arange(len(descriptors)) if rows is None else rows
+    shape = (len(rows), descriptors.shape[1])
     if 4 * shape[0] * shape[1] <= MAX_MEMORY:
-        return np.empty(shape, dtype=np.float32)
+        return take_floats(descriptors, rows)
     with TemporaryFile() as file:
-        return np.memmap(file, dtype=np.float32, shape=shape)
+        out = np.memmap(file, dtype=np.float32, shape=shape)
+    return take_floats(descriptors, rows, out=out)
 
 
 def soften(squares: np.ndarray, sigma: float) -> np.ndarray:

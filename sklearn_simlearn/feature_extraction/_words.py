@@ -10,6 +10,10 @@ from sklearn_simlearn.index._faiss import faiss_threads
 # Descriptors that are converted and compared at a time.
 BLOCK = 2**16
 
+# k-means in two levels: descriptors that decide about a cell, and bytes of descriptors
+# whose cells are divided into words together.
+POINTS_PER_CELL, MAX_CELL_BYTES = 256, 2**29
+
 # Chosen on UKbench descriptors by `benchmarks/bench_features.py`: more than 99.5 % of
 # the descriptors get their nearest word.
 HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH = 16, 80, 48
@@ -32,7 +36,7 @@ def choose_library(library: str, search: str) -> str:
     return library
 
 
-def learn_words(X, n_words, *, library, search, max_iter, seed, n_threads):
+def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
     """Centres of k-means, which starts from random descriptors.
 
     Parameters
@@ -56,12 +60,68 @@ def learn_words(X, n_words, *, library, search, max_iter, seed, n_threads):
     # The number of points is the caller's choice, not FAISS'.
     clustering.min_points_per_centroid = 1
     clustering.max_points_per_centroid = len(X) // n_words + 1
-    index = _make_index(faiss, X.shape[1], n_words, search)
-    clustering.update_index = not index.is_trained
     with faiss_threads(n_threads):
-        clustering.train(X, index)
+        clustering.train(X, faiss.IndexFlatL2(X.shape[1]))
     words = faiss.vector_to_array(clustering.centroids)
     return words.reshape(n_words, X.shape[1])
+
+
+def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
+    """Centres of k-means in two levels: cells, and then the words of each cell.
+
+    A cell gets words in proportion to its descriptors. With as many cells as words per
+    cell, a descriptor is compared with twice the square root of `n_words` centres in
+    an iteration, instead of with all of them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_points, n_components)
+        Descriptors of any type. They may be mapped into memory: they are read in
+        blocks, and those of some cells at a time are kept.
+
+    rows : int ndarray or None
+        The descriptors to take, ascending; all if None.
+
+    Returns
+    -------
+    words : ndarray of shape (n_words, n_components), dtype float32
+    """
+    options = {"library": "faiss", "max_iter": max_iter, "n_threads": n_threads}
+    rows = np.arange(len(X)) if rows is None else rows
+    n_cells = round(n_words**0.5)
+    places = np.linspace(0, len(rows) - 1, min(len(rows), POINTS_PER_CELL * n_cells))
+    few = take_floats(X, rows[places.astype(np.int64)])
+    centers = learn_words(few, n_cells, seed=seed, **options)
+    search = WordSearch(centers, library="faiss", search="exact")
+    cells = np.empty(len(rows), dtype=np.int32)
+    for start, block in float_blocks(X, rows):
+        cells[start : start + len(block)] = search.find(block, 1, n_threads)[1].ravel()
+
+    n_points = np.bincount(cells, minlength=n_cells)
+    stops = np.cumsum(n_points)
+    # Rounded sums of shares: a cell gets no more words than it has descriptors.
+    word_stops = stops * n_words // len(rows)
+    words = np.empty((n_words, X.shape[1]), dtype=np.float32)
+    n_together = max(1, MAX_CELL_BYTES // (4 * X.shape[1]))
+    first = 0
+    while first < n_cells:
+        before = stops[first] - n_points[first]
+        last = max(first + 1, np.searchsorted(stops, before + n_together, "right"))
+        members = np.flatnonzero((cells >= first) & (cells < last))
+        order = np.argsort(cells[members], kind="stable")
+        points = take_floats(X, rows[members], np.argsort(order))
+        for cell in range(first, last):
+            stop, word_stop = stops[cell] - before, word_stops[cell]
+            word_start = word_stops[cell - 1] if cell else 0
+            if word_start < word_stop:
+                words[word_start:word_stop] = learn_words(
+                    points[stop - n_points[cell] : stop],
+                    int(word_stop - word_start),
+                    seed=seed + cell,
+                    **options,
+                )
+        first = last
+    return words
 
 
 class WordSearch:
@@ -125,10 +185,23 @@ def _make_index(faiss, n_components, n_words, search):
     return faiss.IndexFlatL2(n_components)
 
 
-def float_blocks(X):
+def float_blocks(X, rows=None):
     """Starts and float32 copies or views of blocks of descriptors, all finite."""
-    for start in range(0, len(X), BLOCK):
-        block = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float32)
+    for start in range(0, len(X) if rows is None else len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        block = np.ascontiguousarray(
+            X[part if rows is None else rows[part]], dtype=np.float32
+        )
         if not np.isfinite(block).all():
             raise ValueError("Descriptors must be finite in single precision.")
         yield start, block
+
+
+def take_floats(X, rows, places=None, out=None):
+    """Some descriptors in float32, in their order or each at its place."""
+    if out is None:
+        out = np.empty((len(rows), X.shape[1]), dtype=np.float32)
+    for start, block in float_blocks(X, rows):
+        part = slice(start, start + len(block))
+        out[part if places is None else places[part]] = block
+    return out
