@@ -1,13 +1,13 @@
 """Re-ranking: what each step gains, and what verification costs.
 
 Run one part with ``python benchmarks/bench_reranking.py PART``, where PART is ukbench,
-learners, vectors or speed; all of them without an argument. They read
-ukbench1000_geometry.npz, paris_subset_geometry.npz, paris_subset_cnn.npz,
-paris_subset_bovw20k.npz, ukbench1000_codebook20k.npz and ukbench1000_vlad64.npz from
-the folder that `SIMLEARN_DATA` names.
+learners, vectors, sizes or speed; all of them without an argument. They read files of
+UKbench and Paris, and "sizes" those of MNIST, Office and Caltech too, from the folder
+that `SIMLEARN_DATA` names.
 
-Every image queries the others. Parameters are chosen with tf-idf on one half of the
-objects and figures are of the other half, unless a table says otherwise.
+Every image queries the others. In "ukbench", parameters are chosen with tf-idf on one
+half of the objects, and figures are of the other half. Elsewhere they are the defaults,
+unless a table names them.
 """
 
 import sys
@@ -15,7 +15,7 @@ import time
 from itertools import product
 
 import numpy as np
-from _common import load, print_table
+from _common import as_counts, load, print_table
 from scipy import sparse
 from sklearn.preprocessing import normalize
 
@@ -52,9 +52,15 @@ def load_features(name):
     return features, X.tocsr(), y, np.flatnonzero(arrays["is_query"])
 
 
-def evaluate(index, steps, X, y, *, features=None, queries=None, ties="average"):
+def evaluate(index, steps, X, y, **options):
     """Mean average precision and mean number of hits in the first four, the query
     itself counted, after these steps."""
+    precision, n_hits = measure(index, steps, X, y, **options)
+    return precision.mean(), n_hits.mean()
+
+
+def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
+    """Average precision and number of hits of each query."""
     queries = np.arange(len(y)) if queries is None else queries
     index.set_params(rerank=steps)
     scores, ids = index.search(
@@ -68,8 +74,7 @@ def evaluate(index, steps, X, y, *, features=None, queries=None, ties="average")
     is_self = np.arange(len(y)) == queries[:, None]
     relevance = (y == y[queries, None]) & ~is_self
     precision = average_precision(relevance, S, junk=is_self, ties=ties)
-    n_hits = 1 + (y[ids[:, :3]] == y[queries, None]).sum(axis=1)
-    return precision.mean(), n_hits.mean()
+    return precision, 1 + (y[ids[:, :3]] == y[queries, None]).sum(axis=1)
 
 
 def choose(make_steps, grid, index, X, y, **options):
@@ -83,60 +88,55 @@ def choose(make_steps, grid, index, X, y, **options):
     )
 
 
-VERIFICATION = {"max_distance": [0.08, 0.12, 0.16], "max_pairs_per_word": [5, 10]}
+TOLERANCE = {"max_distance": [0.08, 0.12, 0.16], "max_pairs_per_word": [5, 10, 20]}
+RANKING = {"similarity_weight": [1, 2, 4], "size_power": [0, 0.25, 0.5]}
 EXPANSION = {"n_neighbors": [1, 2, 3], "min_inliers": [8, 12]}
-RECIPROCAL = {"k1": [4, 6, 8], "k2": [2, 3]}
-DIFFUSION = {"n_neighbors": [4, 10, 20, 40], "alpha": [0.9]}
+RECIPROCAL = {"k1": [4, 6, 8, "auto"], "k2": [None, 3]}
+DIFFUSION = {"n_neighbors": [10, 20, 40], "alpha": [0.8, 0.9, 0.95]}
 
 
-def choose_steps(features, X, y, **options):
-    """Functions that make the steps for a database, with parameters chosen on this
-    one."""
+def choose_steps(features, X, y):
+    """Parameters of the steps, chosen on this database."""
     index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X)
-    options |= {"features": features}
 
     def choose_step(make_steps, grid):
-        params = choose(make_steps, grid, index, X, y, **options)
-        print("   ", params)
-        return params
+        return choose(make_steps, grid, index, X, y, features=features)
 
-    fitted = {}
+    def verify(**params):
+        return [SpatialVerification(**params).fit(features)]
 
-    def verifier(features, **params):
-        key = id(features), *params.items()
-        if key not in fitted:
-            fitted[key] = SpatialVerification(**params).fit(features)
-        return fitted[key]
-
-    verify = choose_step(lambda **params: [verifier(features, **params)], VERIFICATION)
-
-    def expand(features, **params):
-        step = verifier(features, **verify)
-        return [QueryExpansion(verifier=step, **params), step]
-
-    expansion = choose_step(lambda **params: expand(features, **params), EXPANSION)
-    best = [verifier(features, **verify)]
-    reciprocal = choose_step(lambda **p: [*best, KReciprocal(**p)], RECIPROCAL)
-    diffusion = choose_step(lambda **p: [*best, Diffusion(**p)], DIFFUSION)
+    tolerance = choose_step(verify, TOLERANCE)
+    ranking = choose_step(lambda **p: verify(**tolerance, **p), RANKING)
+    verification = tolerance | ranking
+    (step,) = verify(**verification)
     return {
-        "plain": lambda features: [],
-        "verified": lambda features: [verifier(features, **verify)],
-        "expanded": lambda features: expand(features, **expansion)[:1],
-        "expanded, verified": lambda features: expand(features, **expansion),
-        "k-reciprocal": lambda features: [KReciprocal(**reciprocal)],
-        "verified, k-reciprocal": lambda features: [
-            verifier(features, **verify),
-            KReciprocal(**reciprocal),
-        ],
-        "verified, diffusion": lambda features: [
-            verifier(features, **verify),
-            Diffusion(**diffusion),
-        ],
-        "expanded, verified, k-reciprocal": lambda features: [
-            *expand(features, **expansion),
-            KReciprocal(**reciprocal),
-        ],
+        "verification": verification,
+        "expansion": choose_step(
+            lambda **p: [QueryExpansion(verifier=step, **p)], EXPANSION
+        ),
+        "reciprocal": choose_step(lambda **p: [step, KReciprocal(**p)], RECIPROCAL),
+        "diffusion": choose_step(lambda **p: [step, Diffusion(**p)], DIFFUSION),
     }
+
+
+def make_chains(features, params):
+    """Steps for a database, by what they do."""
+    verifier = SpatialVerification(**params["verification"]).fit(features)
+    expansion = QueryExpansion(verifier=verifier, **params["expansion"])
+    reciprocal = KReciprocal(**params["reciprocal"])
+    return {
+        "plain": [],
+        "verified": [verifier],
+        "expanded": [expansion],
+        "expanded, verified": [expansion, verifier],
+        "k-reciprocal": [reciprocal],
+        "verified, k-reciprocal": [verifier, reciprocal],
+        "verified, diffusion": [verifier, Diffusion(**params["diffusion"])],
+        "expanded, verified, k-reciprocal": [expansion, verifier, reciprocal],
+    }
+
+
+DEFAULTS = {"verification": {}, "expansion": {}, "reciprocal": {}, "diffusion": {}}
 
 
 # -- UKbench: new objects --
@@ -145,45 +145,50 @@ def choose_steps(features, X, y, **options):
 def ukbench():
     """tf-idf and the histogram learner on either half; tf-idf on all images."""
     features, X, y, _ = load_features("ukbench1000_geometry.npz")
-    rows = {}
-    halves = list(ObjectKFold(2, shuffle=True, random_state=0).split(X, y))
-    for train, test in halves:
-        print("chosen on the other half:")
-        steps = choose_steps(features[train], X[train], y[train])
+    chosen, default = {}, {}
+    for train, test in ObjectKFold(2, shuffle=True, random_state=0).split(X, y):
+        params = choose_steps(features[train], X[train], y[train])
+        print("chosen on the other half:", *params.items(), sep="\n    ", flush=True)
         learners = {
             "tf-idf": CosineSimilarity().fit(X[train]),
             "HistogramRankSVM": HistogramRankSVM(random_state=0).fit(
                 X[train], y[train]
             ),
         }
-        test_features = features[test]
+        options = {"X": X[test], "y": y[test], "features": features[test]}
         for learner, model in learners.items():
             index = SimilarityIndex(model, store_items=True).fit(X[test])
-            for name, make in steps.items():
-                found = evaluate(
-                    index, make(test_features), X[test], y[test], features=test_features
-                )
-                rows.setdefault((learner, name), []).extend(found)
+            for found, given in ((chosen, params), (default, DEFAULTS)):
+                for name, steps in make_chains(features[test], given).items():
+                    values = measure(index, steps, **options)
+                    found.setdefault((learner, name), []).append(values)
         index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X)
-        for name in ("plain", "verified"):
-            found = evaluate(index, steps[name](features), X, y, features=features)
-            rows.setdefault(("tf-idf, all 1,000 images", name), []).extend(found)
-    header = [
-        "UKbench",
-        "steps",
-        "mAP, half 1",
-        "N-S",
-        "mAP, half 2",
-        "N-S",
-        "mean mAP",
-    ]
+        for found, given in ((chosen, params), (default, DEFAULTS)):
+            chains = make_chains(features, given)
+            for name in ("plain", "verified"):
+                values = measure(index, chains[name], X, y, features=features)
+                key = "tf-idf, all 1,000 images", name
+                found.setdefault(key, []).append(values)
     print_table(
-        header,
-        [
-            [*key, *(f"{v:.4f}" for v in values), f"{(values[0] + values[2]) / 2:.4f}"]
-            for key, values in rows.items()
-        ],
+        ["UKbench", "steps", "mAP, half 1", "N-S", "mAP, half 2", "N-S", "mean mAP"]
+        + ["defaults", "difference", "its error"],
+        [[*key, *compare(halves, default[key])] for key, halves in chosen.items()],
     )
+
+
+def compare(chosen, default):
+    """Cells of chosen parameters and of the defaults, and how far they differ.
+
+    The standard error is of the mean difference over queries of both halves.
+    """
+    cells = [values.mean() for half in chosen for values in half]
+    difference = np.concatenate(
+        [theirs[0] - ours[0] for theirs, ours in zip(default, chosen, strict=True)]
+    )
+    precision = np.concatenate([half[0] for half in default])
+    error = difference.std(ddof=1) / len(difference) ** 0.5
+    cells += [(cells[0] + cells[2]) / 2, precision.mean(), difference.mean(), error]
+    return [f"{value:.4f}" for value in cells]
 
 
 # -- paper 000: plain, spatial re-ranking, query expansion, both --
@@ -237,6 +242,7 @@ def vectors():
             {
                 "plain": [],
                 "expansion of 3": [QueryExpansion(3)],
+                "k-reciprocal": [KReciprocal()],
                 "k-reciprocal (6, 3, 0.3)": [KReciprocal(6, 3, 0.3)],
                 "k-reciprocal (20, 6, 0.3)": [KReciprocal(20, 6, 0.3)],
                 "k-reciprocal (40, 10, 0.3)": [KReciprocal(40, 10, 0.3)],
@@ -252,6 +258,7 @@ def vectors():
             {
                 "plain": [],
                 "expansion of 3": [QueryExpansion(3)],
+                "k-reciprocal": [KReciprocal()],
                 "k-reciprocal (6, 3, 0.3)": [KReciprocal(6, 3, 0.3)],
                 "k-reciprocal (20, 6, 0.3)": [KReciprocal(20, 6, 0.3)],
                 "diffusion (4, 0.9)": [Diffusion(4, 0.9)],
@@ -276,6 +283,57 @@ def vectors():
             )[0]
             table.append([f"{name}: {label}", f"{value:.4f}", f"{worst:.4f}"])
     print_table(["mAP", "in order", "shuffled, ties at their worst"], table)
+
+
+# -- the size of neighbourhoods --
+
+
+def sizes(n_queries=300):
+    """Estimated sizes on sets with groups of many sizes."""
+    table = []
+    for name, X, y in sets_of_groups():
+        use_idf = sparse.issparse(X)
+        index = SimilarityIndex(CosineSimilarity(use_idf=use_idf), store_items=True)
+        index.fit(X)
+        rng = np.random.default_rng(0)
+        queries = np.sort(rng.permutation(len(y))[:n_queries])
+        chains = [[], [KReciprocal(6, 3)], [KReciprocal(20, 6)], [KReciprocal(40, 10)]]
+        chains += [[KReciprocal()], [Diffusion()]]
+        values = [evaluate(index, steps, X, y, queries=queries)[0] for steps in chains]
+        size = len(y) / len(np.unique(y))
+        k1 = KReciprocal().fit(index).k1_
+        table.append([name, f"{size:.0f}", k1, *(f"{value:.3f}" for value in values)])
+    header = ["mAP", "images per class", "k1", "plain", "(6, 3)", "(20, 6)"]
+    print_table([*header, "(40, 10)", "auto", "diffusion"], table)
+
+
+def sets_of_groups():
+    """Names, samples and labels."""
+    rng = np.random.default_rng(0)
+
+    def draw(X, y, n_classes, n_per_class):
+        classes = rng.permutation(np.unique(y))[:n_classes]
+        rows = [rng.permutation(np.flatnonzero(y == c))[:n_per_class] for c in classes]
+        rows = np.concatenate(rows)
+        return X[rows], y[rows]
+
+    vlad, cnn = load("ukbench1000_vlad64.npz"), load("ukbench1000_cnn.npz")
+    yield "UKbench, VLAD-128", normalize(vlad["pca128"].astype(float)), vlad["group"]
+    yield "UKbench, CNN", normalize(cnn["feat"].astype(float)), vlad["group"]
+    words = load("ukbench1000_bovw20k.npz")
+    yield "UKbench, words", as_counts(words), words["group"]
+    paris = load("paris_subset_cnn.npz")
+    yield "Paris, CNN", normalize(paris["feat"].astype(float)), paris["y"]
+    yield "Paris, words", as_counts(load("paris_subset_bovw20k.npz")), paris["y"]
+    mnist = load("mnist.npz")
+    X = normalize(mnist["X_train"].reshape(-1, 28 * 28)[:20_000].astype(float))
+    for size in (8, 20, 50, 100):
+        yield f"MNIST, {size} of each", *draw(X, mnist["y_train"][:20_000], 10, size)
+    office = load("office_caltech10_surf800.npz")
+    X = sparse.csr_array(office["amazon_X"].astype(float))
+    yield "Office, 50 of each", *draw(X, office["amazon_y"], 10, 50)
+    caltech = load("caltech101_oasis_b32_1k.npz")
+    yield "Caltech, 20 of each", *draw(as_counts(caltech), caltech["y"], 40, 20)
 
 
 # -- speed --
@@ -348,7 +406,13 @@ def find_matches(query, item, max_pairs=10):
     )
 
 
-PARTS = {"ukbench": ukbench, "learners": learners, "vectors": vectors, "speed": speed}
+PARTS = {
+    "ukbench": ukbench,
+    "learners": learners,
+    "vectors": vectors,
+    "sizes": sizes,
+    "speed": speed,
+}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -22,6 +22,7 @@ from sklearn_simlearn.reranking import (
     QueryExpansion,
     SpatialVerification,
 )
+from sklearn_simlearn.reranking._graph import estimate_group_size
 from sklearn_simlearn.similarities import CosineSimilarity
 
 SIZE = 100
@@ -410,6 +411,45 @@ def test_k_reciprocal_is_the_naive_one(words):
         order = np.argsort(-expected, kind="stable")
         np.testing.assert_allclose(found_scores[q], expected[order], rtol=1e-5)
         np.testing.assert_array_equal(found_ids[q], row[order])
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_the_size_of_groups_is_estimated(size):
+    rng = np.random.default_rng(0)
+    n_groups = 60 // size
+    centers = np.repeat(rng.normal(size=(n_groups, 20)), size, axis=0)
+    index = fit_index(
+        centers + 0.5 * rng.normal(size=centers.shape), CosineSimilarity(use_idf=False)
+    )
+    step = KReciprocal().fit(index)
+    assert step.k1_ == pytest.approx(1.5 * (size - 1), abs=2)
+    assert step.k2_ == max(2, round(step.k1_ / 3))
+    given = KReciprocal(step.k1_, step.k2_).fit(index)
+    ids, scores = full_lists(index, centers[::size])
+    for found, expected in zip(
+        step.rerank(None, ids, scores), given.rerank(None, ids, scores), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_estimate_is_the_naive_one(words):
+    X, _ = words
+    index = fit_index(X)
+    rows = index.search(X, k=X.shape[0])[1]
+    n = len(rows)
+    near = [[j for j in row if j != i] for i, row in enumerate(rows)]
+    excess = []
+    for k in range(1, n // 3):
+        n_mutual = sum(i in near[j][:k] for i in range(n) for j in near[i][:k])
+        excess.append(n_mutual / (n * k) - k / (n - 1))
+    assert estimate_group_size(rows) == 1 + np.argmax(excess)
+
+
+@pytest.mark.parametrize("n_items", [1, 2, 3])
+def test_neighbourhoods_of_few_items(n_items):
+    X = np.eye(3)[:n_items]
+    index = fit_index(X, CosineSimilarity(use_idf=False), rerank=[KReciprocal()])
+    assert index.search(X, k=n_items)[1][:, 0].tolist() == list(range(n_items))
 
 
 def test_diffusion_is_the_solution_of_its_equations(words):

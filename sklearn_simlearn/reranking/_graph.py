@@ -50,9 +50,13 @@ def as_queries(queries, index):
     return queries if isinstance(queries, Queries) else Queries(index, queries)
 
 
-def find_graph(index, n_neighbors):
-    """The graph of an index, which is searched with its own items."""
+def find_graph(index, n_neighbors=None):
+    """The graph of an index, which is searched with its own items.
+
+    It has `n_neighbors` per item, or as many as the index has candidates if None.
+    """
     ids = make_ids(index.ids_, index.n_items_)
+    n_neighbors = index.n_candidates if n_neighbors is None else n_neighbors
     n_neighbors = min(n_neighbors, index.n_items_)
     depth = max(n_neighbors, index.n_candidates)
     parts = []
@@ -61,6 +65,35 @@ def find_graph(index, n_neighbors):
         kept = np.s_[:, :n_neighbors]
         parts.append((rows[kept], scores[kept], affinities(scores)[kept]))
     return Graph(ids, *(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def estimate_group_size(rows):
+    """Number of others in the groups that items form, by how they find each other.
+
+    Of the k nearest of an item, a share has the item among its own k nearest. By chance
+    it would be k / (n - 1) of n items. The difference is largest where k is the number
+    of others in a group: with fewer some are left out, with more strangers come in.
+
+    Parameters
+    ----------
+    rows : int ndarray of shape (n_items, n_neighbors)
+        What each item finds, as in a `Graph`.
+
+    Returns
+    -------
+    size : int
+        At most a third of what the lists hold, beyond which they say little.
+    """
+    n_items, n_found = rows.shape
+    is_other = (rows >= 0) & (rows != np.arange(n_items)[:, None])
+    rank = as_matrix(np.where(is_other, rows, -1), np.cumsum(is_other, axis=1), n_items)
+    back = sparse.csr_array(rank.T)
+    # Two items find each other from the larger of their ranks on.
+    both = rank.multiply(back.sign()).maximum(back.multiply(rank.sign())).tocsr()
+    n_mutual = np.cumsum(np.bincount(both.data, minlength=n_found + 1))[1:]
+    k = np.arange(1, len(n_mutual) + 1)
+    excess = n_mutual / (n_items * k) - k / max(n_items - 1, 1)
+    return 1 + int(np.argmax(excess[: max(1, (n_found - 1) // 3)]))
 
 
 def as_matrix(rows, values, n_items):

@@ -8,11 +8,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
+from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
 from sklearn_simlearn.reranking._graph import (
     as_links,
     as_matrix,
     check_index,
+    estimate_group_size,
     find_graph,
     scale_to_sum_one,
 )
@@ -20,6 +21,10 @@ from sklearn_simlearn.reranking._lists import affinities, read_candidates, sort_
 
 # Share of the neighbours of a neighbour that must be one's own to take in the others.
 OVERLAP = 2 / 3
+
+# Neighbourhoods that are somewhat larger than groups did best on all sets that
+# `benchmarks/bench_reranking.py sizes` compares.
+GROWTH = 1.5
 
 # Items whose neighbourhoods are found at a time.
 N_ROWS = 4096
@@ -41,19 +46,26 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
 
     Parameters
     ----------
-    k1 : int, default=6
+    k1 : int or "auto", default="auto"
         Size of neighbourhoods. It should be about the number of relevant items per
-        query, and somewhat more where that is small.
+        query, and somewhat more where that is small. "auto" estimates that number from
+        how many of their nearest items find each other.
 
-    k2 : int, default=3
+    k2 : int or None, default=None
         Number of items, the item itself included, over which neighbourhoods are
-        averaged; about half of `k1`, or a third where that is large.
+        averaged. None takes a third of `k1`, at least 2.
 
     mix : float in [0, 1], default=0.3
         Share of the scores that candidates come with.
 
     Attributes
     ----------
+    k1_ : int
+        Size of neighbourhoods.
+
+    k2_ : int
+        Number of items over which they are averaged.
+
     n_items_ : int
         Number of items in the graph.
 
@@ -64,7 +76,9 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
     Notes
     -----
     The neighbours of the items are those that the index finds with the re-ranking steps
-    before this one. The graph takes some `k1` times `k2` numbers per item.
+    before this one. The graph takes some `k1` times `k2` numbers per item. An estimate
+    of `k1` is at most half of the `n_candidates` of the index, and `fit` holds that
+    many neighbours per item for it.
 
     References
     ----------
@@ -90,12 +104,12 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "k1": [Interval(Integral, 1, None, closed="left")],
-        "k2": [Interval(Integral, 1, None, closed="left")],
+        "k1": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "k2": [Interval(Integral, 1, None, closed="left"), None],
         "mix": [Interval(Real, 0, 1, closed="both")],
     }
 
-    def __init__(self, k1=6, k2=3, mix=0.3):
+    def __init__(self, k1="auto", k2=None, mix=0.3):
         self.k1 = k1
         self.k2 = k2
         self.mix = mix
@@ -118,15 +132,24 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
             The step itself.
         """
         check_index(database, self)
-        n_near = 1 + self.k1  # an item is its own nearest neighbour
-        n_half = 1 + round(self.k1 / 2)
-        graph = find_graph(database, max(2 * n_near, self.k2))
+        if self.k1 == "auto":
+            graph = find_graph(database)
+            k1 = round(GROWTH * estimate_group_size(graph.rows))
+        else:
+            k1 = self.k1
+            graph = find_graph(database, max(2 * (1 + k1), self.k2 or 0))
+        k2 = max(2, round(k1 / 3)) if self.k2 is None else self.k2
+        n_near = 1 + k1  # an item is its own nearest neighbour
+        n_half = 1 + round(k1 / 2)
         n_items = len(graph.rows)
         near = as_links(graph.rows[:, :n_near], n_items)
         half = as_links(graph.rows[:, :n_half], n_items)
         half = sparse.csr_array(half.multiply(half.T))
         reciprocal = sparse.csr_array(near.multiply(near.T))
-        weight = as_matrix(graph.rows, _weights(graph.affinities), n_items)
+        known = np.s_[:, : max(2 * n_near, k2)]
+        weight = as_matrix(
+            graph.rows[known], _weights(graph.affinities[known]), n_items
+        )
         parts = [
             _neighborhoods(reciprocal[i : i + N_ROWS], half, weight[i : i + N_ROWS])
             for i in range(0, n_items, N_ROWS)
@@ -134,9 +157,9 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         self._ids, self._half = graph.ids, half
         self._limit = graph.scores[:, :n_near].min(axis=1)
         self._vectors = sparse.vstack(parts, format="csr")
-        mean = scale_to_sum_one(as_links(graph.rows[:, : self.k2], n_items))
+        mean = scale_to_sum_one(as_links(graph.rows[:, :k2], n_items))
         self._means = sparse.csr_array(mean @ self._vectors)
-        self.n_items_ = n_items
+        self.k1_, self.k2_, self.n_items_ = k1, k2, n_items
         return self
 
     def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
@@ -180,13 +203,13 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
 
     def _find_vectors(self, rows, scores, affinity):
         """Averaged neighbourhoods of queries, which are no nodes of the graph."""
-        near = rows[:, : 1 + self.k1]
+        near = rows[:, : 1 + self.k1_]
         # A query is near an item if it scores as the item's last near neighbour.
-        is_near = scores[:, : 1 + self.k1] >= self._limit[near]
+        is_near = scores[:, : 1 + self.k1_] >= self._limit[near]
         reciprocal = as_links(np.where(is_near, near, -1), self.n_items_)
         weight = as_matrix(rows, _weights(affinity), self.n_items_)
         own = _neighborhoods(reciprocal, self._half, weight)
-        others = as_links(rows[:, : self.k2 - 1], self.n_items_) @ self._vectors
+        others = as_links(rows[:, : self.k2_ - 1], self.n_items_) @ self._vectors
         return scale_to_sum_one(sparse.csr_array(own + others))
 
 
