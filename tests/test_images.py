@@ -404,6 +404,15 @@ def test_header_that_claims_too_much(kind):
         read_one(bytes(data))
 
 
+def test_the_first_of_two_widths_counts():
+    """libtiff reads the first, so it is the one to be checked."""
+    sides = [(256, 60_000), (256, 1), (257, 60_000), (257, 1)]
+    entries = (struct.pack("<HHII", tag, 4, 1, side) for tag, side in sides)
+    data = struct.pack("<4sIH", b"II*\0", 8, 4) + b"".join(entries) + bytes(4)
+    with pytest.raises(UnreadableImagesError, match="60000 x 60000 pixels, more than"):
+        read_one(data)
+
+
 def test_picture_of_many_channels():
     bands = np.zeros((4, 4, 6), dtype=np.uint8)
     with pytest.raises(UnreadableImagesError, match="with 1 to 4 channels"):

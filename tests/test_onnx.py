@@ -27,6 +27,7 @@ def save_network(path, *, shape=("n", 3, "h", "w")):
         helper.make_node("Relu", ["shifted"], ["maps"]),
         helper.make_node("ReduceMean", ["maps", "axes"], ["means"], keepdims=0),
         helper.make_node("Add", ["means", "means"], ["out"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
     ]
     graph = helper.make_graph(
         nodes,
@@ -114,6 +115,7 @@ def test_habits_of_estimators(tmp_path):
     ("params", "message"),
     [
         ({"layer": "nowhere"}, "has no value 'nowhere'; among those it has are"),
+        ({"layer": "shape"}, r"no value per image: it has the shape \(4,\) for 1"),
         ({"mean": (0, 0)}, "mean must hold 3 numbers"),
         ({"std": (1, 0, 1)}, "std must not be 0"),
     ],

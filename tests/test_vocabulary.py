@@ -20,6 +20,7 @@ from sklearn_simlearn.feature_extraction import (
     VisualVocabulary,
 )
 from sklearn_simlearn.feature_extraction._vocabulary import gather
+from sklearn_simlearn.feature_extraction._words import StackedRows
 
 LIBRARIES = ["faiss", "sklearn"]
 
@@ -187,6 +188,19 @@ def test_large_samples_go_to_a_file(monkeypatch):
     assert_array_equal(
         VisualVocabulary(10, **params).fit(PARTS).words_, expected.words_
     )
+
+
+def test_stacked_rows_are_those_of_the_joined_array(rng):
+    parts = [*PARTS, np.ones((1, 8), dtype=np.float16), PARTS[2]]
+    joined, stacked = np.concatenate(parts), StackedRows(parts)
+    assert len(stacked) == len(joined)
+    assert stacked.shape == joined.shape
+    assert stacked.dtype == joined.dtype
+    for rows in (slice(None), slice(30, 130), slice(5, 5), slice(7, 400, 3)):
+        assert_array_equal(stacked[rows], joined[rows])
+    for n in (0, 1, 50, len(joined)):
+        rows = np.sort(rng.permutation(len(joined))[:n])
+        assert_array_equal(stacked[rows], joined[rows])
 
 
 def test_points_per_word_draws_a_sample():

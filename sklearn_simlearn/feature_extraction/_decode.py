@@ -326,7 +326,8 @@ def _read_orientation(exif):
 
 
 def _read_tags(data):
-    """Numbers in the first directory of a TIFF file."""
+    """Numbers in the first directory of a TIFF file; of a tag that recurs, the first,
+    as libtiff reads it."""
     order = _TIFF[data[:4]]
     (start,) = struct.unpack_from(order + "I", data, 4)
     (n_tags,) = struct.unpack_from(order + "H", data, start)
@@ -336,5 +337,6 @@ def _read_tags(data):
         tag, type_, count = struct.unpack_from(order + "HHI", data, place)
         if count == 1 and type_ in (3, 4):
             form = "H" if type_ == 3 else "I"
-            (tags[tag],) = struct.unpack_from(order + form, data, place + 8)
+            (value,) = struct.unpack_from(order + form, data, place + 8)
+            tags.setdefault(tag, value)
     return tags

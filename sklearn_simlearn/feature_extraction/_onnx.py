@@ -211,6 +211,11 @@ class ONNXDescriptors(
         wanted = names[0] if self.layer is None else self.layer
         colors = np.ascontiguousarray(colors)
         (out,) = session.run([wanted], {entry.name: colors})
+        if np.ndim(out) == 0 or len(out) != len(colors):
+            raise ValueError(
+                f"{wanted!r} of {self.model_path} is no value per image: it has the "
+                f"shape {np.shape(out)} for {len(colors)} images. Choose another layer."
+            )
         out = np.asarray(out, dtype=np.float32)[:n_images]
         if out.ndim == 4:
             # Maps of features have the layout of the input.

@@ -27,6 +27,7 @@ from sklearn_simlearn._sklearn import (
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
+    StackedRows,
     WordSearch,
     choose_library,
     float_blocks,
@@ -113,13 +114,13 @@ class VisualVocabulary(
 
     Notes
     -----
-    Descriptors may be larger than the memory, mapped from a file as
-    :meth:`LocalFeatures.load` gives them. k-means in two levels reads them in blocks,
-    and holds half a GiB of them at a time besides the words. That is the way to large
-    vocabularies, of 500,000 words for example. With ``search="exact"``, FAISS uses
-    descriptors in float32 where they are if all of them are taken; otherwise, a sample
-    of more than 4 GiB goes to a temporary file. With scikit-learn, it has to fit into
-    memory.
+    Descriptors may be larger than the memory, mapped from one file or from many, as
+    :meth:`LocalFeatures.load` and ``numpy.load(..., mmap_mode="r")`` give them. k-means
+    in two levels reads them in blocks, and holds half a GiB of them at a time besides
+    the words. That is the way to large vocabularies, of 500,000 words for example. With
+    ``search="exact"``, FAISS uses descriptors in float32 where they are if they are in
+    one array and all of them are taken; otherwise, more than 4 GiB of them go to a
+    temporary file. With scikit-learn, they have to fit into memory.
 
     References
     ----------
@@ -214,7 +215,8 @@ class VisualVocabulary(
         Parameters
         ----------
         X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
-            Descriptors of the training images.
+            Descriptors of the training images. How they are divided among arrays does
+            not matter here, and arrays may be mapped from files.
 
         y : Ignored
             Not used, present for API consistency.
@@ -225,7 +227,7 @@ class VisualVocabulary(
             The vocabulary itself.
         """
         library = choose_library(self.library, self.search)
-        descriptors = check_descriptors(X)[1]
+        descriptors = check_descriptors(X, join=False)[1]
         if len(descriptors) < self.n_words:
             raise ValueError(
                 f"n_words={self.n_words} needs at least as many descriptors; got "
@@ -370,10 +372,13 @@ class VisualVocabulary(
         return tags
 
 
-def gather(descriptors: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+def gather(
+    descriptors: np.ndarray | StackedRows, rows: np.ndarray | None
+) -> np.ndarray:
     """Descriptors in float32: all where they are if that is possible, or copies of
     some in memory, or in a temporary file if they are many."""
-    if rows is None and descriptors.dtype == np.float32:
+    is_array = isinstance(descriptors, np.ndarray)
+    if rows is None and is_array and descriptors.dtype == np.float32:
         for _ in float_blocks(descriptors):
             pass  # all of them are finite
         return descriptors
@@ -394,7 +399,7 @@ def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def check_descriptors(X, n_components: int | None = None):
+def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
     """Where images begin among the descriptors, and these.
 
     Parameters
@@ -404,11 +409,14 @@ def check_descriptors(X, n_components: int | None = None):
     n_components : int, default=None
         What descriptors must have; anything if None.
 
+    join : bool, default=True
+        Whether arrays of several images are joined, or used where they are.
+
     Returns
     -------
     offsets : ndarray of shape (n_images + 1,)
 
-    descriptors : ndarray of shape (n_points, n_components)
+    descriptors : ndarray or StackedRows of shape (n_points, n_components)
     """
     if isinstance(X, LocalFeatures):
         if X.descriptors is None:
@@ -432,7 +440,10 @@ def check_descriptors(X, n_components: int | None = None):
                 f"{sorted(widths)}."
             )
         offsets = np.append(0, np.cumsum([len(part) for part in parts]))
-        descriptors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            descriptors = parts[0]
+        else:
+            descriptors = np.concatenate(parts) if join else StackedRows(parts)
     if n_components is not None and descriptors.shape[1] != n_components:
         raise ValueError(
             f"The descriptors have {descriptors.shape[1]} components, but those of the "

@@ -75,7 +75,7 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
 
     Parameters
     ----------
-    X : ndarray of shape (n_points, n_components)
+    X : ndarray or StackedRows of shape (n_points, n_components)
         Descriptors of any type. They may be mapped into memory: they are read in
         blocks, and those of some cells at a time are kept.
 
@@ -183,6 +183,43 @@ def _make_index(faiss, n_components, n_words, search):
         index.cp.min_points_per_centroid = 1
         return index
     return faiss.IndexFlatL2(n_components)
+
+
+class StackedRows:
+    """Arrays one below the other, without a copy.
+
+    Parameters
+    ----------
+    parts : list of ndarray of shape (n_rows, n_columns)
+    """
+
+    def __init__(self, parts):
+        self._parts = parts
+        self._stops = np.cumsum([len(part) for part in parts])
+        self.shape = (int(self._stops[-1]), parts[0].shape[1])
+        self.dtype = np.result_type(*parts)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, rows):
+        """Copies of rows: a slice, or ascending numbers."""
+        rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        if len(rows) == 0:
+            return np.empty((0, self.shape[1]), dtype=self.dtype)
+        first, last = np.searchsorted(self._stops, [rows[0], rows[-1]], side="right")
+        pieces = np.split(rows, np.searchsorted(rows, self._stops[first:last]))
+        return np.concatenate(
+            [
+                part[piece - (stop - len(part))]
+                for part, piece, stop in zip(
+                    self._parts[first : last + 1],
+                    pieces,
+                    self._stops[first : last + 1],
+                    strict=True,
+                )
+            ]
+        )
 
 
 def float_blocks(X, rows=None):
