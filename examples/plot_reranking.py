@@ -83,8 +83,8 @@ chains = {
     "tf-idf": [],
     "verified": [verifier],
     "expanded, verified": [QueryExpansion(2, verifier=verifier), verifier],
-    "k-reciprocal": [KReciprocal(5, 3)],
-    "verified, k-reciprocal": [verifier, KReciprocal(5, 3)],
+    "k-reciprocal": [KReciprocal()],
+    "verified, k-reciprocal": [verifier, KReciprocal()],
     "verified, diffusion": [verifier, Diffusion(4)],
 }
 index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X)
