@@ -194,7 +194,7 @@ def learn_many_words(options, n_components=128, n_images=10_000):
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/descriptors.npy"
         shape = (options.points, n_components)
-        file = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
+        file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
         centers = rng.gamma(0.5, 20, (20_000, n_components)).astype(np.float32)
         directions = rng.normal(size=(16, n_components)).astype(np.float32)
         for block in np.array_split(file, 100):
@@ -230,9 +230,8 @@ def learn_many_words(options, n_components=128, n_images=10_000):
     agreement = np.mean(vocabulary.find_words(new) == exact.find_words(new))
     print(
         f"{options.words:,} words from {options.points:,} descriptors: {seconds:.0f} s "
-        f"({cpu:.0f} s of one core); a file of {np.prod(shape) / 2**20:.0f} MiB, "
-        f"{4 * np.prod(shape) / 2**20:.0f} MiB in float32; at most "
-        f"{(max(seen) - before) / 2**20:.0f} MiB of memory, "
+        f"({cpu:.0f} s of one core); a file of {4 * np.prod(shape) / 2**20:.0f} MiB; "
+        f"at most {(max(seen) - before) / 2**20:.0f} MiB of memory, "
         f"{vocabulary.words_.nbytes / 2**20:.0f} MiB of it the words; "
         f"search agrees with the exact one for {agreement:.2%}"
     )
@@ -242,7 +241,7 @@ def draw(centers, directions, n, rng):
     """Descriptors around some centres, in few directions, in the range of SIFT."""
     noise = rng.normal(0, 12, (n, len(directions))).astype(np.float32) @ directions
     values = centers[rng.integers(0, len(centers), n)] + noise
-    return np.clip(values, 0, 255).astype(np.uint8)
+    return np.clip(values, 0, 255)
 
 
 def _anonymous_bytes():

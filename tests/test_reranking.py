@@ -524,10 +524,10 @@ def test_expansion_is_a_mean_of_surrogate_queries(words, alpha, kind):
     S = model.similarity(X[queries], X)
     Q, D = model.transform(X).toarray(), model.transform_database(X).toarray()
     for q in queries:
-        others = np.argsort(-S[q], kind="stable")
-        affinity = relative(S[q][None])[0]
-        best = [i for i in others if i != q][:3]
-        weight = affinity[best] ** alpha
+        others = np.setdiff1d(np.arange(len(y)), q)
+        others = others[np.argsort(-S[q, others], kind="stable")]
+        best = others[:3]
+        weight = relative(S[q, others][None])[0][:3] ** alpha
         mean = (Q[q] + weight @ Q[best]) / (1 + weight.sum())
         expected = mean @ D.T
         expected[q] = -np.inf

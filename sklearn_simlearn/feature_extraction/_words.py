@@ -121,6 +121,7 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
                     **options,
                 )
         first = last
+        del points  # before those of the next cells are read
     return words
 
 

@@ -128,13 +128,15 @@ class QueryExpansion(DocLinkMixin, BaseEstimator):
         check_is_fitted(self)
         queries = as_queries(queries, self.index_)
         ids, scores, rows = read_candidates(self.index_._ids, ids, scores, self)
-        is_usable = (rows >= 0) & ~queries.is_excluded(ids)
+        is_excluded = queries.is_excluded(ids)
+        is_usable = (rows >= 0) & ~is_excluded
         order = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         if self.verifier is not None:
             n_inliers = self.verifier.verify(queries, ids).n_inliers
             is_usable &= n_inliers >= self.min_inliers
             order = np.lexsort((order, -n_inliers), axis=1)
-        weight = np.where(is_usable, affinities(scores) ** self.alpha, 0)
+        affinity = affinities(scores, is_excluded)
+        weight = np.where(is_usable, affinity**self.alpha, 0)
         # Beyond the first n_neighbors usable ones, in their order, weights are 0.
         place = np.cumsum(np.take_along_axis(weight > 0, order, axis=1), axis=1)
         is_late = np.empty(ids.shape, dtype=bool)

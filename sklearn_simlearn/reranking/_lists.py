@@ -86,12 +86,17 @@ def fractions(scores):
     return out
 
 
-def affinities(scores):
+def affinities(scores, is_excluded=None):
     """Scores between those of the last candidate, 0, and of the first, 1.
 
     So it does not matter whether they are negative, small or of any length: the last
-    candidate stands for the background that every query finds.
+    candidate stands for the background that every query finds. A query that is in the
+    database finds itself first, which would make all others look alike: what is
+    excluded sets no scale, and has the affinity 1.
     """
+    if is_excluded is not None:
+        others = affinities(np.where(is_excluded, -np.inf, scores))
+        return np.where(is_excluded, 1, others)
     last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     height = np.subtract(
         scores, last, where=np.isfinite(scores), out=np.zeros(scores.shape)

@@ -205,7 +205,8 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         own, others = images.n_points[numbers, None], self._images.n_points[rows]
         ratio = np.maximum(own, 1) / np.maximum(others, 1)
         value = n_inliers * ratio**self.size_power
-        value += self.similarity_weight * self._affinities(queries, ids, scores)
+        is_excluded = queries.is_excluded(ids) if isinstance(queries, Queries) else None
+        value += self.similarity_weight * affinities(scores, is_excluded)
         return sort_lists(ids, np.where(rows < 0, -np.inf, value), scores)
 
     def verify(self, queries, ids, *, return_inliers: bool = False) -> Bunch:
@@ -260,14 +261,6 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
                 f"{len(queries)} images for {n_lists} lists."
             )
         return _sort_by_word(queries, "A query"), np.arange(n_lists)
-
-    def _affinities(self, queries, ids, scores):
-        """Affinities beside those of the query itself, which would dwarf the others."""
-        if not isinstance(queries, Queries):
-            return affinities(scores)
-        is_excluded = queries.is_excluded(ids)
-        others = affinities(np.where(is_excluded, -np.inf, scores))
-        return np.where(is_excluded, 1, others)
 
     def _verify(self, images, numbers, rows):
         """Numbers of inliers and transforms, in the shape of the lists."""
