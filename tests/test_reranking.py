@@ -423,7 +423,7 @@ def test_the_size_of_groups_is_estimated(size):
     )
     step = KReciprocal().fit(index)
     assert step.k1_ == pytest.approx(1.5 * (size - 1), abs=2)
-    assert step.k2_ == max(2, round(step.k1_ / 3))
+    assert step.k2_ == max(3, round(step.k1_ / 3))
     given = KReciprocal(step.k1_, step.k2_).fit(index)
     ids, scores = full_lists(index, centers[::size])
     for found, expected in zip(

@@ -53,7 +53,7 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
 
     k2 : int or None, default=None
         Number of items, the item itself included, over which neighbourhoods are
-        averaged. None takes a third of `k1`, at least 2.
+        averaged. None takes a third of `k1`, at least 3.
 
     mix : float in [0, 1], default=0.3
         Share of the scores that candidates come with.
@@ -138,7 +138,7 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         else:
             k1 = self.k1
             graph = find_graph(database, max(2 * (1 + k1), self.k2 or 0))
-        k2 = max(2, round(k1 / 3)) if self.k2 is None else self.k2
+        k2 = max(3, round(k1 / 3)) if self.k2 is None else self.k2
         n_near = 1 + k1  # an item is its own nearest neighbour
         n_half = 1 + round(k1 / 2)
         n_items = len(graph.rows)
