@@ -2,7 +2,8 @@
 
     python benchmarks/bench_features.py [PART ...] [--descriptors 1000000] [--threads 2]
 
-PART is photographs, assignment, vlad or large; the first three without an argument.
+PART is photographs, levels, assignment, vlad or large; all but the last without an
+argument.
 They read ukbench_sample80.npz, the vocabulary and the counts of UKbench from
 SIMLEARN_DATA. The 80 photographs are decoded and described anew; their words are
 compared with the stored ones, feature by feature. Assignment is timed on their
@@ -40,13 +41,15 @@ def main():
     parser.add_argument("--words", type=int, default=500_000)
     parser.add_argument("--points", type=int, default=4_000_000)
     options = parser.parse_args()
-    parts = set(options.parts or ("photographs", "assignment", "vlad"))
+    parts = set(options.parts or ("photographs", "levels", "assignment", "vlad"))
     if parts - {"large"}:
         features, y = describe_photographs(options.threads)
         words = load("ukbench1000_codebook20k.npz")["centroids"].astype(np.float32)
     if "photographs" in parts:
         compare_words(features, words, options.threads)
         compare_rankings(features, words, y, options.threads)
+    if "levels" in parts:
+        compare_levels(features, y, options.threads)
     if "assignment" in parts:
         time_assignment(features.descriptors, words, options)
     if "vlad" in parts:
@@ -127,6 +130,37 @@ def compare_rankings(features, words, y, n_threads):
     for name, X in (("all 1,000: stored", stored), ("all 1,000: 80 of ours", mixed)):
         table.append((name, f"{CosineSimilarity().fit(X).score(X, group):.4f}"))
     print_table(("tf-idf", "mAP"), table)
+
+
+def compare_levels(features, y, n_threads, n_seeds=3):
+    """k-means of all words at once, and in two levels: means over some seeds."""
+    table = []
+    for n_words in (500, 2000, 8000):
+        for search in ("exact", "hnsw"):
+            found = []
+            for seed in range(n_seeds):
+                start = time.process_time()
+                vocabulary = VisualVocabulary(
+                    n_words, search=search, n_jobs=n_threads, random_state=seed
+                ).fit(features)
+                seconds = time.process_time() - start
+                X = vocabulary.transform(features)
+                residuals = (
+                    features.descriptors
+                    - vocabulary.words_[
+                        VisualVocabulary.from_words(vocabulary.words_).find_words(
+                            features.descriptors
+                        )
+                    ]
+                )
+                error = np.einsum("ij,ij->i", residuals, residuals).mean()
+                found.append((seconds, error, CosineSimilarity().fit(X).score(X, y)))
+            seconds, error, score = np.mean(found, axis=0)
+            table.append(
+                (f"{n_words} words, search={search!r}", f"{seconds:.1f}")
+                + (f"{error:.4f}", f"{score:.4f}")
+            )
+    print_table(("k-means", "CPU seconds", "mean squared distance", "mAP"), table)
 
 
 def time_assignment(descriptors, words, options):
