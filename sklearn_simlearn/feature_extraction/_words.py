@@ -15,8 +15,9 @@ BLOCK = 2**16
 POINTS_PER_CELL, MAX_CELL_BYTES = 256, 2**29
 
 # Chosen on UKbench descriptors by `benchmarks/bench_features.py`: more than 99.5 % of
-# the descriptors get their nearest word.
-HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH = 16, 80, 48
+# the descriptors get their nearest word. The search in a graph follows the fourth root
+# of the number of words above that of UKbench, or it would miss more and more.
+HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH, HNSW_WORDS = 32, 120, 32, 20_000
 IVF_PROBED = 1 / 6  # part of the cells that is searched
 
 
@@ -175,7 +176,9 @@ def _make_index(faiss, n_components, n_words, search):
     if search == "hnsw":
         index = faiss.IndexHNSWFlat(n_components, HNSW_LINKS)
         index.hnsw.efConstruction = HNSW_BUILD
-        index.hnsw.efSearch = HNSW_SEARCH
+        index.hnsw.efSearch = round(
+            HNSW_SEARCH * max(1.0, n_words / HNSW_WORDS) ** 0.25
+        )
         return index
     if search == "ivf":
         n_cells = max(1, int(n_words**0.5))
