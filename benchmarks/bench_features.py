@@ -225,16 +225,12 @@ def time_vlad(features, n_threads):
 def learn_many_words(options, n_components=128, n_images=10_000):
     """Time and memory of a large vocabulary of descriptors that are mapped."""
     rng = np.random.default_rng(0)
+    centers = rng.gamma(0.5, 20, (20_000, n_components)).astype(np.float32)
+    directions = rng.normal(size=(16, n_components)).astype(np.float32)
+    shape = (options.points, n_components)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/descriptors.npy"
-        shape = (options.points, n_components)
-        file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-        centers = rng.gamma(0.5, 20, (20_000, n_components)).astype(np.float32)
-        directions = rng.normal(size=(16, n_components)).astype(np.float32)
-        for block in np.array_split(file, 100):
-            block[:] = draw(centers, directions, len(block), rng)
-        file.flush()
-        del file
+        write_descriptors(path, shape, centers, directions, rng)
         offsets = np.linspace(0, options.points, n_images + 1).astype(np.int64)
         geometry = np.broadcast_to(np.float32(1), (4, options.points))
         mapped = LocalFeatures(offsets, *geometry, np.load(path, mmap_mode="r"))
@@ -269,6 +265,13 @@ def learn_many_words(options, n_components=128, n_images=10_000):
         f"{vocabulary.words_.nbytes / 2**20:.0f} MiB of it the words; "
         f"search agrees with the exact one for {agreement:.2%}"
     )
+
+
+def write_descriptors(path, shape, centers, directions, rng):
+    file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    for block in np.array_split(file, 100):
+        block[:] = draw(centers, directions, len(block), rng)
+    file.flush()
 
 
 def draw(centers, directions, n, rng):
