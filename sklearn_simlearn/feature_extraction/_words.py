@@ -17,7 +17,7 @@ POINTS_PER_CELL, MAX_CELL_BYTES = 256, 2**29
 # Chosen on UKbench descriptors by `benchmarks/bench_features.py`: more than 99.5 % of
 # the descriptors get their nearest word. The search in a graph follows the fourth root
 # of the number of words above that of UKbench, or it would miss more and more.
-HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH, HNSW_WORDS = 32, 120, 32, 20_000
+HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH, HNSW_WORDS = 16, 200, 32, 20_000
 IVF_PROBED = 1 / 6  # part of the cells that is searched
 
 
@@ -147,6 +147,12 @@ class WordSearch:
             self._index = NearestNeighbors(algorithm="brute").fit(words)
             return
         faiss = import_optional("faiss", "vision", f"search={search!r}")
+        self._cells = None
+        if search == "hnsw":
+            # A few words, evenly spaced, for an order of descriptors: see `find`.
+            self._cells = faiss.IndexFlatL2(words.shape[1])
+            step = max(1, int(len(words) ** 0.5))
+            self._cells.add(np.ascontiguousarray(words[::step]))
         if graph is not None:
             self._index = faiss.deserialize_index(graph)
             return
@@ -166,7 +172,13 @@ class WordSearch:
         """Squared distances and words, nearest first, of float32 descriptors."""
         if self._library == "faiss":
             with faiss_threads(n_threads):
-                return self._index.search(X, n_neighbors)
+                if self._cells is None:
+                    return self._index.search(X, n_neighbors)
+                # Descriptors that are alike take the same way through the graph: one
+                # after the other, they find it in the cache.
+                order = np.argsort(self._cells.search(X, 1)[1].ravel(), kind="stable")
+                found = self._index.search(X[order], n_neighbors)
+                return tuple(part[np.argsort(order)] for part in found)
         self._index.set_params(n_jobs=n_threads)
         distances, words = self._index.kneighbors(X, n_neighbors)
         return distances**2, words
