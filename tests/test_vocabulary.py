@@ -20,7 +20,7 @@ from sklearn_simlearn.feature_extraction import (
     VisualVocabulary,
 )
 from sklearn_simlearn.feature_extraction._vocabulary import gather
-from sklearn_simlearn.feature_extraction._words import StackedRows
+from sklearn_simlearn.feature_extraction._words import StackedRows, learn_words_by_cell
 
 LIBRARIES = ["faiss", "sklearn"]
 
@@ -239,6 +239,12 @@ def test_k_means_in_two_levels(search, monkeypatch, tmp_path):
     assert_array_equal(threaded.words_, vocabulary.words_)
     few = VisualVocabulary(**params, points_per_word=5).fit(parts)
     assert few.words_.shape == (100, 8)
+
+
+def test_two_levels_of_the_largest_seed():
+    X = np.concatenate(PARTS)
+    options = {"max_iter": 2, "seed": 2**31 - 2, "n_threads": 1}
+    assert learn_words_by_cell(X, None, 50, **options).shape == (50, 8)
 
 
 @pytest.mark.parametrize("n_words", [1, 2, 30])

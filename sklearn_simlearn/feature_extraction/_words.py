@@ -110,7 +110,7 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
         last = max(first + 1, np.searchsorted(stops, before + n_together, "right"))
         members = np.flatnonzero((cells >= first) & (cells < last))
         order = np.argsort(cells[members], kind="stable")
-        points = take_floats(X, rows[members], np.argsort(order))
+        points = take_floats(X, rows[members], places=np.argsort(order))
         for cell in range(first, last):
             stop, word_stop = stops[cell] - before, word_stops[cell]
             word_start = word_stops[cell - 1] if cell else 0
@@ -118,7 +118,7 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
                 words[word_start:word_stop] = learn_words(
                     points[stop - n_points[cell] : stop],
                     int(word_stop - word_start),
-                    seed=seed + cell,
+                    seed=(seed + cell) % np.iinfo(np.int32).max,
                     **options,
                 )
         first = last
@@ -178,7 +178,8 @@ class WordSearch:
                 # after the other, they find it in the cache.
                 order = np.argsort(self._cells.search(X, 1)[1].ravel(), kind="stable")
                 found = self._index.search(X[order], n_neighbors)
-                return tuple(part[np.argsort(order)] for part in found)
+                place = np.argsort(order)
+                return tuple(part[place] for part in found)
         self._index.set_params(n_jobs=n_threads)
         distances, words = self._index.kneighbors(X, n_neighbors)
         return distances**2, words
