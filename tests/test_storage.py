@@ -4,8 +4,10 @@
 damaged copies of each index.
 """
 
+import gc
 import json
 import os
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -274,13 +276,45 @@ def test_readers_see_the_old_or_the_new_index(index, X, tmp_path):
                 if opened.search(X[:4], 5)[1].tolist() != answers[opened.n_items_]:
                     failures.append("a mixture of both")
             except Exception as error:
-                failures.append(error)
+                failures.append((error, error.__cause__))
 
     threads = [threading.Thread(target=each) for each in (write, read, read)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert failures == []
+
+
+def test_threads_open_an_index_at_the_same_time(index, tmp_path):
+    """Also where the garbage collector runs Python, as tools that watch it make it."""
+    index.save(tmp_path, include_estimator=False)
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    failures = []
+
+    def slow(*args):
+        sum(range(200))
+
+    def read():
+        try:
+            for _ in range(40):
+                _storage.open_folder(tmp_path)
+        except Exception as error:
+            failures.append((error, error.__cause__))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    gc.callbacks.append(slow)
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(slow)
     assert failures == []
 
 

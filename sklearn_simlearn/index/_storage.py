@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,10 @@ BLOCK = 2**22
 
 # Kinds of numbers, texts and dates that are stored; `object` would need pickle.
 KINDS = "biufUmM"
+
+# NumPy reads heads by Python's parser, which fails in 3.11 with "AST constructor
+# recursion depth mismatch" if another thread parses meanwhile.
+_ONE_PARSER = threading.Lock()
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _GENERATION = re.compile(r"arrays-[a-z0-9_]+\Z")
@@ -227,7 +232,8 @@ class _File:
                 (1, 0): npy.read_array_header_1_0,
                 (2, 0): npy.read_array_header_2_0,
             }[version]
-            shape, is_fortran, dtype = read(head)
+            with _ONE_PARSER:
+                shape, is_fortran, dtype = read(head)
         except Exception as error:
             # The parser fails in many ways on bytes that are no header.
             raise damaged(f"{self.name} is no .npy file") from error
