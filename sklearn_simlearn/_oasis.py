@@ -18,7 +18,7 @@ from sklearn_simlearn._oasis_steps import (
     Settings,
     draw_stream,
     given_stream,
-    positive_part,
+    positive_factor,
 )
 from sklearn_simlearn._partitions import is_partitioned
 from sklearn_simlearn._random import make_generator
@@ -427,7 +427,8 @@ class OASIS(SimilarityLearner):
         if self.symmetric == "final":
             W = (W + W.T) / 2
         if self.psd is not None:
-            W, components = positive_part(W)
+            components = positive_factor(W)
+            W = components.T @ components
             return {"W_": W, "components_": components[: self.n_components]}
         if self.n_components is not None:
             left, right = _factorise(W, self.n_components)

@@ -19,7 +19,7 @@ from sklearn_simlearn._oasis_steps import (
     Rankers,
     Settings,
     draw_stream,
-    positive_part,
+    positive_factor,
 )
 from sklearn_simlearn._relevance import Relevance
 from sklearn_simlearn._rows import start_rows, start_weights, unit_rows
@@ -256,8 +256,7 @@ def embedding(
     W: np.ndarray, metric: Map | None, n_components: int | None = None
 ) -> Map:
     """The map of rows by the positive part of what was learned."""
-    _, A = positive_part(W)
-    A = A[:n_components]
+    A = positive_factor(W)[:n_components]
     return Map(A, np.zeros(len(A), dtype=A.dtype)).after(metric)
 
 

@@ -130,7 +130,8 @@ class Rankers:
             n_triplets -= n
             if isinstance(psd, Integral) and self.n_triplets % psd == 0:
                 for W in self.matrices:
-                    W[:] = positive_part(W)[0]
+                    A = positive_factor(W)
+                    W[:] = A.T @ A
         return loss
 
     def _sweep(self, n_triplets):
@@ -148,15 +149,15 @@ class Rankers:
         return sum(loss for _, loss, _ in results)
 
 
-def positive_part(W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest symmetric positive semi-definite matrix A' A, and A.
+def positive_factor(W: np.ndarray) -> np.ndarray:
+    """A of the nearest symmetric positive semi-definite matrix A' A.
 
-    The rows of A are orthogonal, the longest first.
+    Its rows are orthogonal, the longest first.
     """
     eigenvalues, vectors = linalg.eigh((W + W.T) / 2)
     keep = eigenvalues > max(0, eigenvalues[-1]) * len(W) * np.finfo(W.dtype).eps
     A = (np.sqrt(eigenvalues[keep]) * vectors[:, keep]).T[::-1]
-    return A.T @ A, np.ascontiguousarray(A)
+    return np.ascontiguousarray(A)
 
 
 def sweep(W, X, triplets, C, learned, in_place=True):
