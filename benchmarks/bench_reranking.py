@@ -52,9 +52,8 @@ def load_features(name):
     return features, X.tocsr(), y, np.flatnonzero(arrays["is_query"])
 
 
-def evaluate(index, steps, X, y, *, features=None, queries=None, ties="average"):
-    """Mean average precision and mean number of hits in the first four, the query
-    itself counted, after these steps."""
+def rank_items(index, steps, X, y, *, features=None, queries=None):
+    """Relevance, scores and junk of all items, and the ids, after these steps."""
     queries = np.arange(len(y)) if queries is None else queries
     index.set_params(rerank=steps)
     scores, ids = index.search(
@@ -66,7 +65,16 @@ def evaluate(index, steps, X, y, *, features=None, queries=None, ties="average")
     S = np.full((len(queries), len(y)), -np.inf)
     np.put_along_axis(S, ids, scores, axis=1)
     is_self = np.arange(len(y)) == queries[:, None]
-    relevance = (y == y[queries, None]) & ~is_self
+    return (y == y[queries, None]) & ~is_self, S, is_self, ids
+
+
+def evaluate(index, steps, X, y, *, features=None, queries=None, ties="average"):
+    """Mean average precision and mean number of hits in the first four, the query
+    itself counted, after these steps."""
+    queries = np.arange(len(y)) if queries is None else queries
+    relevance, S, is_self, ids = rank_items(
+        index, steps, X, y, features=features, queries=queries
+    )
     precision = average_precision(relevance, S, junk=is_self, ties=ties)
     n_hits = 1 + (y[ids[:, :3]] == y[queries, None]).sum(axis=1)
     return precision.mean(), n_hits.mean()
