@@ -228,9 +228,14 @@ def measure_scores(relevance, scores, **options) -> dict[str, float]:
     return values
 
 
+def column(values: list[dict], name: str = "mAP") -> list[float]:
+    """One measure over the runs."""
+    return [v[name] for v in values]
+
+
 def cells_of(values: list[dict], names=MEASURES) -> list[str]:
     """Cells of a table: these measures over the runs."""
-    return [spread([v[name] for v in values]) for name in names]
+    return [spread(column(values, name)) for name in names]
 
 
 def note_first_page(name: str, ours: list[dict], reference: list[dict]) -> list[str]:

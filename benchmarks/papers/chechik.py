@@ -24,6 +24,7 @@ from benchmarks.papers._frame import (
     Result,
     cells_of,
     claim_gain,
+    column,
     measure,
     note_first_page,
     spread,
@@ -137,10 +138,6 @@ def compare(models, n_classes, quick, file=CALTECH_101):
     return values
 
 
-def column(values, name, what="mAP"):
-    return [of_fold[what] for of_fold in values[name]]
-
-
 def make_rows(values, prefix=""):
     """Rows of a table: our measures, and seconds."""
     return [
@@ -217,8 +214,8 @@ def table_4(quick, file=CALTECH_101):
             claims.append(
                 claim_gain(
                     f"{n_classes} classes: {text}",
-                    column(values, "OASIS", what),
-                    column(values, "cosine", what),
+                    column(values["OASIS"], what),
+                    column(values["cosine"], what),
                     what,
                 )
             )
@@ -227,7 +224,7 @@ def table_4(quick, file=CALTECH_101):
         ahead = [
             name
             for name in values
-            if np.mean(column(values, name)) > np.mean(column(values, "OASIS"))
+            if np.mean(column(values[name])) > np.mean(column(values["OASIS"]))
         ]
         if ahead:
             notes.append(
@@ -253,10 +250,10 @@ def try_rank_1(n_classes, values, file):
         "five rankers": plain(False, n_models=5),
     }
     found = {**compare(models, n_classes, False, file), HELD_OUT: values[HELD_OUT]}
-    tried = [f"{name} {spread(column(found, name, 'P@1'))}" for name in found]
+    tried = [f"{name} {spread(column(found[name], 'P@1'))}" for name in found]
     return [
         f"{n_classes} classes, P@1 with other settings: {', '.join(tried)}; cosine "
-        f"{spread(column(values, 'cosine', 'P@1'))}"
+        f"{spread(column(values['cosine'], 'P@1'))}"
     ]
 
 
@@ -363,14 +360,14 @@ def figure_5(quick):
         models[HELD_OUT] = plain(quick, holdout="samples")
         values = compare(models, n_classes, quick)
         rows += make_rows(values, f"{n_classes} classes, ")
-        curve = [np.mean(column(values, f"{n:,} steps")) for n in steps]
-        best, held_out = max(curve), np.mean(column(values, HELD_OUT))
+        curve = [np.mean(column(values[f"{n:,} steps"])) for n in steps]
+        best, held_out = max(curve), np.mean(column(values[HELD_OUT]))
         claims += [
             claim_gain(
                 f"{n_classes} classes: {steps[1]:,} steps are ahead of the start "
                 "already",
-                column(values, f"{steps[1]:,} steps"),
-                column(values, "cosine"),
+                column(values[f"{steps[1]:,} steps"]),
+                column(values["cosine"]),
             ),
             Claim(
                 f"{n_classes} classes: after its peak precision falls slowly, if at "
@@ -384,7 +381,7 @@ def figure_5(quick):
                 f"mAP {held_out:.3f}, the best number of steps has {best:.3f}",
             ),
         ]
-        start = float(np.mean(column(values, "cosine")))
+        start = float(np.mean(column(values["cosine"])))
         ends = [(float(n), start) for n in (steps[0], steps[-1])]
         points = [(float(n), float(v)) for n, v in zip(steps, curve, strict=True)]
         panels.append(
@@ -418,12 +415,12 @@ def figure_7(quick):
         for (n, m), of_cell in values.items()
     ]
     last = steps[-1]
-    means = {key: float(np.mean(column(values, key))) for key in values}
+    means = {key: float(np.mean(column(values[key]))) for key in values}
     claims = [
         claim_gain(
             f"{n:,} steps: five rankers averaged are ahead of one",
-            column(values, (n, 5)),
-            column(values, (n, 1)),
+            column(values[n, 5]),
+            column(values[n, 1]),
         )
         for n in steps
     ]
@@ -455,7 +452,7 @@ def figure_8(quick):
     for n_classes in (10,) if quick else (10, 20):
         values = compare(models, n_classes, quick)
         rows += make_rows(values, f"{n_classes} classes, ")
-        means = {name: np.mean(column(values, name)) for name in models}
+        means = {name: np.mean(column(values[name])) for name in models}
         claims.append(
             Claim(
                 f"{n_classes} classes: symmetric variants are level with plain OASIS "
@@ -483,19 +480,19 @@ def figure_9(quick):
     ]
     last = steps[-1]
     curves = {
-        name: [(n, float(np.mean(column(values, (name, n))))) for n in steps]
+        name: [(n, float(np.mean(column(values[name, n])))) for n in steps]
         for name in schemes
     }
-    end = np.mean(column(values, ("at the end", last)))
-    without = np.mean(column(values, ("none", last)))
+    end = np.mean(column(values["at the end", last]))
+    without = np.mean(column(values["none", last]))
     return Result(
         HEADER[:-1],
         rows,
         [
             claim_gain(
                 "projection at the end is ahead of one every so many steps",
-                column(values, ("at the end", last)),
-                column(values, (f"every {often:,} steps", last)),
+                column(values["at the end", last]),
+                column(values[f"every {often:,} steps", last]),
             ),
             Claim(
                 "it does not lose to no projection",
@@ -512,7 +509,7 @@ def components(quick):
     models = {"all": plain(quick)}
     models |= {str(n): plain(quick, n_components=n) for n in kept}
     values = compare(models, 20, quick)
-    share = np.mean(column(values, str(kept[0]))) / np.mean(column(values, "all"))
+    share = np.mean(column(values[str(kept[0])])) / np.mean(column(values["all"]))
     return Result(
         ["components", *HEADER[1:]],
         make_rows(values),
