@@ -97,7 +97,8 @@ def print_record(record):
         print(f"tried: {tried}")
     for note in record["notes"]:
         print(note)
-    print(f"{record['verdict']}, {record['seconds']:.0f} s", flush=True)
+    seconds = f"{record['seconds']:.0f} s, {record['cpu_seconds']:.0f} s of processors"
+    print(f"{record['verdict']}; {seconds}", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,17 @@ said to be one.
 
 def summarize(done: list) -> str:
     """How many came out, and how long all of them took."""
-    count = Counter(record["verdict"] for _, _, record in done)
-    minutes = sum(record["seconds"] for _, _, record in done) / 60
+    records = [record for _, _, record in done]
+    count = Counter(record["verdict"] for record in records)
+    minutes, of_processors = (
+        sum(record[what] for record in records) / 60
+        for what in ("seconds", "cpu_seconds")
+    )
     return (
         f"Of {len(done)} tables and figures, {count['reproduced']} are reproduced, "
-        f"{count['partly']} partly and {count['not reproduced']} not; together they "
-        f"took {minutes:.1f} minutes."
+        f"{count['partly']} partly and {count['not reproduced']} not. Together they "
+        f"took {minutes:.0f} minutes, and {of_processors:.0f} minutes of processor "
+        "time: the first is the larger where other programs ran at the same time."
     )
 
 
@@ -109,9 +114,10 @@ def _section(experiment, record):
     for note in record["notes"]:
         lines += ["", note]
     versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
+    seconds = f"{record['seconds']:.0f} s, {record['cpu_seconds']:.0f} s of processors"
     lines += [
         "",
-        f"*{record['verdict']}; {record['seconds']:.0f} s on {record['date']}, commit "
+        f"*{record['verdict']}; {seconds}; {record['date']}, commit "
         f"{record['commit']}, {versions}.*",
     ]
     return lines
