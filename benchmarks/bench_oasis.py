@@ -2,7 +2,7 @@
 
     SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
-The parts are speed, scale, cost and mnist; without an argument all of them run. The
+The parts are speed, scale and cost; without an argument all of them run. The
 experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is
 measured in the run that prints it; compare the ratios, not the seconds. "speed" needs
 gcc.
@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _common import best_seconds, load_mnist, print_table
+from _common import best_seconds, print_table
 from _sets import available_sets, load_set, split_set
 from scipy import sparse
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
 from sklearn_simlearn._oasis_steps import INTERVAL
-from sklearn_simlearn.metrics import mean_average_precision
-from sklearn_simlearn.similarities import CosineSimilarity
 
 # The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
 PLAIN_C = r"""
@@ -300,34 +298,8 @@ def cost():
     print_table(["", "seconds", "ratio"], rows)
 
 
-def mnist():
-    X, y = load_mnist()
-    queries = np.arange(60_000, 61_000)
-    items = np.setdiff1d(np.arange(70_000), queries)
-    relevance = y[queries, None] == y[items]
-
-    def score(learner):
-        return mean_average_precision(
-            relevance, learner.similarity(X[queries], X[items]), n_jobs=2
-        )
-
-    start = time.perf_counter()
-    oasis = OASIS(holdout=None, C=0.1, n_triplets=500_000, random_state=0)
-    oasis.fit(X[:60_000], y[:60_000])
-    seconds = time.perf_counter() - start
-    print("MNIST, PCA to 260, unit length, 1,000 test queries against the other 69,000")
-    cosine = CosineSimilarity(use_idf=False).fit(X[:60_000])
-    print_table(
-        ["", "mAP", "fit s"],
-        [
-            ["cosine", f"{score(cosine):.3f}", ""],
-            ["OASIS, 500,000 triplets", f"{score(oasis):.3f}", f"{seconds:.1f}"],
-        ],
-    )
-
-
 if __name__ == "__main__":
-    parts = [speed, scale, cost, mnist]
+    parts = [speed, scale, cost]
     names = sys.argv[1:] or [part.__name__ for part in parts]
     for part in parts:
         if part.__name__ in names:
