@@ -57,12 +57,16 @@ class Panel:
 
     curves : dict of str to list of pairs
         Points (x, y) of each curve, by name.
+
+    faint : dict of str to list of curves
+        Curves to compare with, several under one name.
     """
 
     title: str
     x_label: str
     y_label: str
     curves: dict[str, list[tuple[float, float]]]
+    faint: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
 
 
 @dataclass

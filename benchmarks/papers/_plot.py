@@ -7,7 +7,7 @@ MEASURES = ("mAP", "N-S", "P@")
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
 
 # Curves of more points than this have no markers.
-N_MARKED = 30
+N_MARKED = 20
 
 
 def read_curves(header: list[str], rows: list[list[str]], kind: str) -> dict:
@@ -58,6 +58,10 @@ def draw_panels(panels: list, path: Path) -> None:
             axes.remove()
         handles = {}
         for panel, axes in zip(panels, grid.flat, strict=False):
+            for name, several in panel.faint.items():
+                for points in several:
+                    (line,) = axes.plot(*zip(*points, strict=True), color="0.75")
+                handles.setdefault(name, line)
             for number, (name, points) in enumerate(panel.curves.items()):
                 marker = "osD^vP*X<>"[number % 10] if len(points) < N_MARKED else None
                 (line,) = axes.plot(*zip(*points, strict=True), marker=marker)

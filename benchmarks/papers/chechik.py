@@ -483,23 +483,31 @@ def figure_9(quick):
         name: [(n, float(np.mean(column(values[name, n])))) for n in steps]
         for name in schemes
     }
-    end = np.mean(column(values["at the end", last]))
+    end = column(values["at the end", last])
     without = np.mean(column(values["none", last]))
+    claim = claim_gain(
+        "projection at the end is ahead of one every so many steps",
+        end,
+        column(values[f"every {often:,} steps", last]),
+    )
+    tried = []
+    if not claim.holds and not quick:
+        for psd in (2000, 15_000):
+            found = compare({psd: plain(quick, psd=psd)}, 20, quick)[psd]
+            tried.append(f"every {psd:,} steps: mAP {spread(column(found))}")
+        tried.append(f"at the end: {spread(end)}")
     return Result(
         HEADER[:-1],
         rows,
         [
-            claim_gain(
-                "projection at the end is ahead of one every so many steps",
-                column(values["at the end", last]),
-                column(values[f"every {often:,} steps", last]),
-            ),
+            claim,
             Claim(
                 "it does not lose to no projection",
-                end > without - 0.01,
-                f"mAP {end:.3f} against {without:.3f}",
+                np.mean(end) > without - 0.01,
+                f"mAP {np.mean(end):.3f} against {without:.3f}",
             ),
         ],
+        tried=tried,
         panels=[Panel("", "steps", "mAP", curves)],
     )
 

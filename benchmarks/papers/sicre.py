@@ -273,6 +273,10 @@ def figure_1(quick):
     )
 
 
+def as_points(curve):
+    return [(float(r), float(p)) for r, p in zip(LEVELS, curve, strict=True)]
+
+
 def figure_2(quick):
     y, is_query, vectors = load_paris(quick)
     X = vectors["CNN 32" if quick else "CNN 512"]
@@ -304,13 +308,15 @@ def figure_2(quick):
                 for cell in (single.mean(axis=1), *of_sets.values())
             ]
         )
-        curves = {f"query {i + 1}": c for i, c in enumerate(single_curves[:5])}
-        curves |= {m: values[m][1][place] for m in ("average", "memory")}
-        points = {
-            name: [(float(r), float(p)) for r, p in zip(LEVELS, curve, strict=True)]
-            for name, curve in curves.items()
-        }
-        panels.append(Panel(f"object {label}", "recall", "precision", points))
+        panels.append(
+            Panel(
+                f"object {label}",
+                "recall",
+                "precision",
+                {m: as_points(values[m][1][place]) for m in ("average", "memory")},
+                {"single queries": [as_points(curve) for curve in single_curves]},
+            )
+        )
     return Result(
         ["object", "one query, mean: mAP P@1 P@10 P@50", *METHODS],
         rows,
