@@ -35,6 +35,7 @@ from sklearn_simlearn.metrics import precision_at_k, retrieval_report
 
 SIZES = (15, 25, 35, 50)
 SIGMAS = (0.0, 0.6, 0.9, 0.95, 0.99)
+
 # mAP on MNIST by the number of labelled samples per reference, Table 1.
 PUBLISHED = {
     "angular": (0.480, 0.529, 0.558, 0.578),
@@ -47,6 +48,7 @@ PUBLISHED_SIGMA = {15: "0.992, 0.960", 25: "0.960, 0.970"}
 PUBLISHED_SIGMA |= {35: "0.950, 0.991", 50: "0.910, 0.993"}
 # By how many per cent the precision at 300 is above that of others, Figure 6.
 PUBLISHED_GAIN = {"Euclidean": 3.64, "QI-RSVM": 3.51, "QD-RSVM": 17.05}
+
 MNIST = (
     "MNIST after PCA to 260 dimensions, as in the paper; 500 queries against 20,000 "
     "images where the paper has 1,000 against 69,000; 1,000 medoids as references; "
