@@ -1,9 +1,10 @@
 """Re-ranking: what each step gains, and what verification costs.
 
 Run one part with ``python benchmarks/bench_reranking.py PART``, where PART is ukbench,
-vectors or speed; all of them without an argument. They read ukbench1000_geometry.npz,
-paris_subset_cnn.npz and ukbench1000_vlad64.npz from the folder that `SIMLEARN_DATA`
-names. Learners that know the objects are in ``python -m benchmarks.papers yan``.
+learners, vectors or speed; all of them without an argument. They read
+ukbench1000_geometry.npz, paris_subset_geometry.npz, paris_subset_cnn.npz,
+paris_subset_bovw20k.npz, ukbench1000_codebook20k.npz and ukbench1000_vlad64.npz from
+the folder that `SIMLEARN_DATA` names.
 
 Every image queries the others. Parameters are chosen with tf-idf on one half of the
 objects and figures are of the other half, unless a table says otherwise.
@@ -18,7 +19,7 @@ from _common import load, print_table
 from scipy import sparse
 from sklearn.preprocessing import normalize
 
-from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn import HistogramRankSVM, SparseMahalanobisLearner
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import average_precision
@@ -193,6 +194,43 @@ def ukbench():
     )
 
 
+# -- paper 000: plain, spatial re-ranking, query expansion, both --
+
+
+def learners():
+    """Known objects: learners are fitted on all images; parameters are the defaults."""
+    words = load("ukbench1000_codebook20k.npz")
+    words = {
+        "ukbench1000_geometry.npz": words[words.files[0]],
+        "paris_subset_geometry.npz": load("paris_subset_bovw20k.npz")["words"],
+    }
+    for name, vectors in words.items():
+        features, X, y, queries = load_features(name)
+        queries = queries if "paris" in name else np.arange(len(y))
+        verifier = SpatialVerification().fit(features)
+        expansion = QueryExpansion(verifier=verifier)
+        models = {
+            "tf-idf": CosineSimilarity().fit(X),
+            "SparseMahalanobisLearner": SparseMahalanobisLearner(
+                words=vectors, holdout="samples", random_state=0
+            ).fit(X, y),
+            "HistogramRankSVM": HistogramRankSVM(holdout="samples", random_state=0).fit(
+                X, y
+            ),
+        }
+        chains = [[], [verifier], [expansion], [expansion, verifier]]
+        table = []
+        for label, model in models.items():
+            index = SimilarityIndex(model, store_items=True).fit(X)
+            values = [
+                evaluate(index, steps, X, y, features=features, queries=queries)[0]
+                for steps in chains
+            ]
+            table.append([label, *(f"{value:.4f}" for value in values)])
+        print(f"\n{name}: {len(queries)} queries, learners fitted on all images")
+        print_table(["mAP", "plain", "verified", "expanded", "both"], table)
+
+
 # -- vectors --
 
 
@@ -318,7 +356,7 @@ def find_matches(query, item, max_pairs=10):
     )
 
 
-PARTS = {"ukbench": ukbench, "vectors": vectors, "speed": speed}
+PARTS = {"ukbench": ukbench, "learners": learners, "vectors": vectors, "speed": speed}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
