@@ -374,8 +374,7 @@ PAPER = Paper(
     "Large-scale Object Retrieval, BMVC 2014",
     "HistogramRankSVM",
     'HistogramRankSVM(loss="max", length_slope=0, holdout=None)',
-    "Nothing that cannot be had: Oxford5k, with its 100,000 distractors, and INRIA "
-    "Holidays are not at hand.",
+    "Oxford105k is Oxford5k with 100,000 distractors: they may stand in its file.",
     [
         Experiment(
             "Table 1",
