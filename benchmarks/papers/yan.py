@@ -386,11 +386,11 @@ def table_4(quick):
             n_jobs=2,
             random_state=0,
         )
-        start = time.perf_counter()
+        start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, y)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         unknowns.append((model.support_.nnz + X.shape[1]) // 2)
         thousands, hours = PUBLISHED_UNKNOWNS[k]
         rows.append(
@@ -404,7 +404,13 @@ def table_4(quick):
         )
     growth = np.diff(unknowns)
     return Result(
-        ["", "published", "unknowns", "hard triplets", f"s, {n_iterations} iterations"],
+        [
+            "",
+            "published",
+            "unknowns",
+            "hard triplets",
+            f"s of processors, {n_iterations} steps",
+        ],
         rows,
         [
             Claim(
@@ -415,7 +421,7 @@ def table_4(quick):
             Claim(
                 "a fit takes minutes where it took hours",
                 max(seconds) < 600,
-                f"at most {max(seconds):.0f} s for {n_iterations} iterations",
+                f"at most {max(seconds):.0f} s of processors",
             ),
         ],
     )
