@@ -356,7 +356,7 @@ def precision_at_1(quick):
         ],
         [
             "The paper finds the precision at 1 of QD-RSVM to be below that at 50, as "
-            "nothing makes a query like itself best."
+            "nothing makes a query like itself best: see Figure 8."
         ],
     )
 
