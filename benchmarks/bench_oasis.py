@@ -2,7 +2,7 @@
 
     SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
-The parts are speed, scale, cost and mnist; without an argument all of them run. The
+The parts are speed, scale and cost; without an argument all of them run. The
 experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is
 measured in the run that prints it; compare the ratios, not the seconds. "speed" needs
 gcc.
@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _common import best_seconds, load_mnist, print_table
+from _common import best_seconds, print_table
 from _sets import available_sets, load_set, split_set
 from scipy import sparse
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
 from sklearn_simlearn._oasis_steps import INTERVAL
-from sklearn_simlearn.metrics import mean_average_precision
-from sklearn_simlearn.similarities import CosineSimilarity
 
 # The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
 PLAIN_C = r"""
@@ -211,9 +209,32 @@ def peak_memory():
     return int(line.split()[1]) * 1024
 
 
-def scale():
-    n_samples, n_features, n_nonzeros, n_triplets = 1_000_000, 10_000, 70, 150_000
-    print(f"{n_samples} x {n_features} CSR, {n_nonzeros} non-zeros per row, float32")
+class Clock:
+    """A callback that notes the processor time at the end of each interval."""
+
+    def __init__(self):
+        self.times = []
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        self.times.append(time.process_time())
+
+
+def measure_scale(n_samples, n_features, n_triplets, n_nonzeros=70):
+    """Triplets per second on sparse float32 rows, and the memory that it takes.
+
+    Returns the `rate`; how `steady` it is, the last third of the triplets over the
+    first; the bytes of `X` and `W` and those that the peak of the process `grew` by;
+    and the share `beyond` of X and W that was needed besides them.
+    """
     rng = np.random.default_rng(0)
     X = zipf_rows(n_samples, n_features, n_nonzeros, rng)
     y = rng.integers(1000, size=n_samples)
@@ -222,46 +243,38 @@ def scale():
     # Forget the peak of making the data (Linux), to see that of learning.
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_memory()
-
-    class Clock:
-        """Notes the time of each interval."""
-
-        def __init__(self):
-            self.times = []
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context):
-            self.times.append(time.perf_counter())
-
     clock = Clock()
-    oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0).set_callbacks(
-        clock
-    )
-    oasis.fit(X, y)
-    after = peak_memory()
+    oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0)
+    oasis.set_callbacks(clock).fit(X, y)
+    grew = peak_memory() - before
     seconds = np.diff(clock.times[:-1])
-    rate = INTERVAL / np.median(seconds)
-    third = len(seconds) // 3
-    steady = np.median(seconds[:third]) / np.median(seconds[-third:])
-    beyond = (after - before - W_bytes) / (X_bytes + W_bytes)
+    third = max(1, len(seconds) // 3)
+    return {
+        "rate": INTERVAL / np.median(seconds),
+        "steady": np.median(seconds[:third]) / np.median(seconds[-third:]),
+        "X": X_bytes,
+        "W": W_bytes,
+        "grew": grew,
+        "beyond": (grew - W_bytes) / (X_bytes + W_bytes),
+    }
+
+
+def scale():
+    n_samples, n_features, n_nonzeros, n_triplets = 1_000_000, 10_000, 70, 150_000
+    print(f"{n_samples} x {n_features} CSR, {n_nonzeros} non-zeros per row, float32")
+    found = measure_scale(n_samples, n_features, n_triplets, n_nonzeros)
     print(
-        f"{rate:.0f} triplets per second; the last third of them at {steady:.2f} times "
-        "the rate of the first"
+        f"{found['rate']:.0f} triplets per second; the last third of them at "
+        f"{found['steady']:.2f} times the rate of the first"
     )
     print(
-        f"X {X_bytes / 2**20:.0f} MiB, W {W_bytes / 2**20:.0f} MiB; the peak of the "
-        f"process grew by {(after - before) / 2**20:.0f} MiB during fit: W and "
-        f"{beyond:+.1%} of X + W"
+        f"X {found['X'] / 2**20:.0f} MiB, W {found['W'] / 2**20:.0f} MiB; the peak of "
+        f"the process grew by {found['grew'] / 2**20:.0f} MiB during fit: W and "
+        f"{found['beyond']:+.1%} of X + W"
     )
-    print(f"160 million triplets at this rate: {160e6 / rate / 60:.0f} minutes")
+    print(
+        f"160 million triplets at this rate: {160e6 / found['rate'] / 60:.0f} minutes"
+    )
 
 
 def cost():
@@ -285,34 +298,8 @@ def cost():
     print_table(["", "seconds", "ratio"], rows)
 
 
-def mnist():
-    X, y = load_mnist()
-    queries = np.arange(60_000, 61_000)
-    items = np.setdiff1d(np.arange(70_000), queries)
-    relevance = y[queries, None] == y[items]
-
-    def score(learner):
-        return mean_average_precision(
-            relevance, learner.similarity(X[queries], X[items]), n_jobs=2
-        )
-
-    start = time.perf_counter()
-    oasis = OASIS(holdout=None, C=0.1, n_triplets=500_000, random_state=0)
-    oasis.fit(X[:60_000], y[:60_000])
-    seconds = time.perf_counter() - start
-    print("MNIST, PCA to 260, unit length, 1,000 test queries against the other 69,000")
-    cosine = CosineSimilarity(use_idf=False).fit(X[:60_000])
-    print_table(
-        ["", "mAP", "fit s"],
-        [
-            ["cosine", f"{score(cosine):.3f}", ""],
-            ["OASIS, 500,000 triplets", f"{score(oasis):.3f}", f"{seconds:.1f}"],
-        ],
-    )
-
-
 if __name__ == "__main__":
-    parts = [speed, scale, cost, mnist]
+    parts = [speed, scale, cost]
     names = sys.argv[1:] or [part.__name__ for part in parts]
     for part in parts:
         if part.__name__ in names:

@@ -59,8 +59,8 @@ def evaluate(index, steps, X, y, **options):
     return precision.mean(), n_hits.mean()
 
 
-def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
-    """Average precision and number of hits of each query."""
+def rank_items(index, steps, X, y, *, features=None, queries=None):
+    """Relevance, scores and junk of all items, and the ids, after these steps."""
     queries = np.arange(len(y)) if queries is None else queries
     index.set_params(rerank=steps)
     scores, ids = index.search(
@@ -72,7 +72,15 @@ def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
     S = np.full((len(queries), len(y)), -np.inf)
     np.put_along_axis(S, ids, scores, axis=1)
     is_self = np.arange(len(y)) == queries[:, None]
-    relevance = (y == y[queries, None]) & ~is_self
+    return (y == y[queries, None]) & ~is_self, S, is_self, ids
+
+
+def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
+    """Average precision and number of hits of each query."""
+    queries = np.arange(len(y)) if queries is None else queries
+    relevance, S, is_self, ids = rank_items(
+        index, steps, X, y, features=features, queries=queries
+    )
     precision = average_precision(relevance, S, junk=is_self, ties=ties)
     return precision, 1 + (y[ids[:, :3]] == y[queries, None]).sum(axis=1)
 

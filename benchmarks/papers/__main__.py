@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the helpers of the benchma
 
 from _common import print_table
 
+from benchmarks.papers._data import FILES
 from benchmarks.papers._frame import run_experiment
-from benchmarks.papers._page import write_page
+from benchmarks.papers._page import summarize, write_page
 
 QUICK = "Small data of the package or made up: it shows that all runs, no more."
 PAPERS = ("yan", "qin", "kuang", "chechik", "sicre")
@@ -54,36 +55,50 @@ def main():
     folder = Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)
 
-    done = []
+    done, missing = [], []
     for name in options.papers or PAPERS:
         paper = importlib.import_module(f"benchmarks.papers.{name}").PAPER
         print(f"\n== {paper.citation}\n   {paper.estimator}: {paper.settings}")
         for experiment in paper.experiments:
+            if options.quick and not experiment.has_quick:
+                continue
             print(f"\n{experiment.name}: {experiment.title}")
             print(QUICK if options.quick else experiment.data)
-            missing = [] if options.quick else experiment.missing()
-            if missing:
-                print(
-                    f"Not run: {', '.join(missing)} must be in the folder that "
-                    "SIMLEARN_DATA names "
-                    f"({os.environ.get('SIMLEARN_DATA', 'not set')})."
-                )
+            if not options.quick and experiment.missing():
+                print_missing(experiment)
+                missing.append((paper, experiment))
                 continue
             record = run_experiment(
                 paper, experiment, folder, quick=options.quick, again=options.again
             )
-            print_table(record["header"], record["rows"])
-            for claim in record["claims"]:
-                print(
-                    f"{'holds' if claim['holds'] else 'FAILS'}: {claim['text']} "
-                    f"({claim['evidence']})"
-                )
-            print(*record["notes"], sep="\n", end="\n" if record["notes"] else "")
-            print(f"{record['verdict']}, {record['seconds']:.0f} s", flush=True)
+            print_record(record)
             done.append((paper, experiment, record))
         print(f"\nNot here: {paper.absent}")
+    if done:
+        print(f"\n{summarize(done)}")
     if options.page:
-        write_page(Path(options.page), done)
+        write_page(Path(options.page), done, missing)
+
+
+def print_missing(experiment):
+    """What must be there for an experiment to run, and where it comes from."""
+    folder = os.environ.get("SIMLEARN_DATA", "not set")
+    print(f"Not run: it needs, in the folder that SIMLEARN_DATA names ({folder}),")
+    for name in experiment.missing():
+        print(f"- {name}: {FILES[name]}")
+
+
+def print_record(record):
+    print_table(record["header"], record["rows"])
+    for claim in record["claims"]:
+        mark = "holds" if claim["holds"] else "FAILS"
+        print(f"{mark}: {claim['text']} ({claim['evidence']})")
+    for tried in record["tried"]:
+        print(f"tried: {tried}")
+    for note in record["notes"]:
+        print(note)
+    seconds = f"{record['seconds']:.0f} s, {record['cpu_seconds']:.0f} s of processors"
+    print(f"{record['verdict']}; {seconds}", flush=True)
 
 
 if __name__ == "__main__":

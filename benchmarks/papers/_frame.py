@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sklearn_simlearn.metrics import retrieval_report
+from benchmarks.papers._data import find_missing
+from sklearn_simlearn.metrics import (
+    average_precision,
+    precision_at_k,
+    retrieval_report,
+)
 
 # A difference over seeds or splits is real if it is this many standard errors from 0.
 N_ERRORS = 2.0
@@ -43,6 +47,29 @@ class Claim:
 
 
 @dataclass
+class Panel:
+    """Curves to draw side by side with those of other panels.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+        What is written around them.
+
+    curves : dict of str to list of pairs
+        Points (x, y) of each curve, by name.
+
+    faint : dict of str to list of curves
+        Curves to compare with, several under one name.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: dict[str, list[tuple[float, float]]]
+    faint: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
+
+
+@dataclass
 class Result:
     """What an experiment gave.
 
@@ -55,13 +82,21 @@ class Result:
         They make the verdict.
 
     notes : list of str
-        What else a reader should know, such as what was tried where a claim fails.
+        What else a reader should know.
+
+    tried : list of str
+        What was tried where a claim fails, with the figures it gave.
+
+    panels : list of Panel
+        Curves to draw.
     """
 
     header: list[str]
     rows: list[list[str]]
     claims: list[Claim]
     notes: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
 
 
 @dataclass
@@ -84,11 +119,15 @@ class Experiment:
         part of the package or made up.
 
     needs : tuple of str
-        Files of `SIMLEARN_DATA` that the full form reads.
+        Data files that the full form reads; `FILES` has where they come from.
 
     curves : tuple of str
-        For a figure that is drawn: "rows" or "columns" of its table, as `read_curves`
+        For a figure that is drawn from its table: "rows" or "columns", as `read_curves`
         has it, and the labels of both axes.
+
+    has_quick : bool
+        Whether there is a quick form. One experiment on several data sets needs only
+        one.
     """
 
     name: str
@@ -97,12 +136,11 @@ class Experiment:
     run: Callable[[bool], Result]
     needs: tuple[str, ...] = ()
     curves: tuple[str, str, str] | None = None
+    has_quick: bool = True
 
     def missing(self) -> list[str]:
         """Files that are not there."""
-        folder = Path(os.environ.get("SIMLEARN_DATA", ""))
-        has_folder = "SIMLEARN_DATA" in os.environ
-        return [n for n in self.needs if not (has_folder and (folder / n).exists())]
+        return find_missing(self.needs)
 
 
 @dataclass
@@ -121,8 +159,7 @@ class Paper:
         The plain settings of our estimator that are the paper's own, in one line.
 
     absent : str
-        What of the paper cannot be repeated here, where its data is to be had, and what
-        would be run.
+        What of the paper cannot be repeated by anyone, and why.
     """
 
     name: str
@@ -141,22 +178,28 @@ def verdict(claims: Sequence[Claim]) -> str:
     return "partly" if n_held else "not reproduced"
 
 
-def claim_gain(text: str, ours, reference, unit: str = "mAP") -> Claim:
-    """A claim that one thing is ahead of another, over the same seeds or splits.
+def claim_gain(text: str, ours, reference, unit="mAP", over="runs") -> Claim:
+    """A claim that one thing is ahead of another, over the same runs or queries.
 
     It holds if the mean difference is above `N_ERRORS` standard errors. A single run
     has no error: there the difference itself decides.
     """
-    difference = np.asarray(ours, dtype=float) - np.asarray(reference, dtype=float)
-    mean, error = difference.mean(), 0.0
-    if len(difference) > 1:
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
+    mean, error = mean_gain(ours, reference)
     evidence = (
         f"{unit} {np.mean(ours):.3f} against {np.mean(reference):.3f}, difference "
-        f"{mean:+.3f} ± {error:.3f} over {len(difference)} run"
-        f"{'s' if len(difference) > 1 else ''}"
+        f"{mean:+.3f} ± {error:.3f} over {len(ours)} "
+        f"{over if len(ours) > 1 else 'run'}"
     )
     return Claim(text, mean > N_ERRORS * error, evidence)
+
+
+def mean_gain(ours, reference) -> tuple[float, float]:
+    """Mean difference of paired values and its standard error, 0 for a single pair."""
+    difference = np.asarray(ours, dtype=float) - np.asarray(reference, dtype=float)
+    error = 0.0
+    if len(difference) > 1:
+        error = difference.std(ddof=1) / np.sqrt(len(difference))
+    return difference.mean(), error
 
 
 def spread(values, digits: int = 3) -> str:
@@ -167,12 +210,36 @@ def spread(values, digits: int = 3) -> str:
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
 
 
-def measure(estimator, X, y, *, k=(1, 10, 50), **options) -> dict[str, float]:
+RANKS = (1, 10, 50)
+MEASURES = ("mAP", *(f"P@{k}" for k in RANKS))
+
+
+def measure(estimator, X, y, *, k=RANKS, **options) -> dict[str, float]:
     """Mean average precision, and precision at 1, 10 and 50, of a fitted estimator."""
     report = retrieval_report(estimator, X, y, k=k, **options)
     values = {"mAP": np.nanmean(report["average_precision"])}
     values |= {f"P@{n}": np.nanmean(report[f"precision_at_{n}"]) for n in k}
     return {name: float(value) for name, value in values.items()}
+
+
+def measure_scores(relevance, scores, **options) -> dict[str, float]:
+    """The same of a matrix of scores."""
+    ap = average_precision(relevance, scores, **options)
+    values = {"mAP": float(np.nanmean(ap))}
+    for k in RANKS:
+        hits = precision_at_k(relevance, scores, k, **options)
+        values[f"P@{k}"] = float(np.nanmean(hits))
+    return values
+
+
+def column(values: list[dict], name: str = "mAP") -> list[float]:
+    """One measure over the runs."""
+    return [v[name] for v in values]
+
+
+def cells_of(values: list[dict], names=MEASURES) -> list[str]:
+    """Cells of a table: these measures over the runs."""
+    return [spread(column(values, name)) for name in names]
 
 
 def note_first_page(name: str, ours: list[dict], reference: list[dict]) -> list[str]:
@@ -202,12 +269,13 @@ def run_experiment(
     path = folder / f"{paper.name}-{slug(experiment.name)}-{kind}.json"
     if path.exists() and not again:
         return json.loads(path.read_text())
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     result = experiment.run(quick)
     record = {
         **asdict(result),
         "verdict": verdict(result.claims),
         "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu_start,
         "quick": quick,
         "date": datetime.date.today().isoformat(),
         "commit": _commit(),

@@ -1,10 +1,13 @@
-"""Pictures of the experiments that are curves in the papers, from their tables."""
+"""Pictures of the experiments that are curves in the papers."""
 
 import re
 from pathlib import Path
 
 MEASURES = ("mAP", "N-S", "P@")
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
+
+# Curves of more points than this have no markers.
+N_MARKED = 20
 
 
 def read_curves(header: list[str], rows: list[list[str]], kind: str) -> dict:
@@ -35,18 +38,38 @@ def read_curves(header: list[str], rows: list[list[str]], kind: str) -> dict:
     return curves
 
 
-def draw_curves(curves: dict, x_label: str, y_label: str, path: Path) -> None:
-    """Write a picture of the series."""
+def draw_panels(panels: list, path: Path) -> None:
+    """Write a picture of several panels, which share the legend."""
     import matplotlib.pyplot as plt
 
     # The same file for the same figures.
     with plt.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
-        figure, axes = plt.subplots(figsize=(6.5, 3), layout="constrained")
-        for marker, (name, points) in zip("osD^vP*", curves.items(), strict=False):
-            axes.plot(*zip(*points, strict=True), marker=marker, label=name)
-        axes.set(xlabel=x_label, ylabel=y_label)
-        if len(curves) > 1:
-            figure.legend(loc="outside right upper", frameon=False)
+        n_columns = min(3, len(panels))
+        n_rows = -(-len(panels) // n_columns)
+        width = 3 * n_columns + (1.5 if n_columns > 1 else 3.5)
+        figure, grid = plt.subplots(
+            n_rows,
+            n_columns,
+            figsize=(width, 3 * n_rows),
+            layout="constrained",
+            squeeze=False,
+        )
+        for axes in grid.flat[len(panels) :]:
+            axes.remove()
+        handles = {}
+        for panel, axes in zip(panels, grid.flat, strict=False):
+            for name, several in panel.faint.items():
+                for points in several:
+                    (line,) = axes.plot(*zip(*points, strict=True), color="0.75")
+                handles.setdefault(name, line)
+            for number, (name, points) in enumerate(panel.curves.items()):
+                marker = "osD^vP*X<>"[number % 10] if len(points) < N_MARKED else None
+                (line,) = axes.plot(*zip(*points, strict=True), marker=marker)
+                handles.setdefault(name, line)
+            axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+        if len(handles) > 1:
+            names = {"handles": handles.values(), "labels": handles.keys()}
+            figure.legend(**names, loc="outside right upper", frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
