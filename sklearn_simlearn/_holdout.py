@@ -212,7 +212,9 @@ class Judge:
 
     def record(self, candidate, similarity: np.ndarray) -> None:
         """Measure the similarities of the held-out samples to each other."""
-        ranks = rank_relevant_items(self.relevant, similarity[self.queries])
+        # In single precision, so that equal samples tie however their sums are rounded.
+        S = similarity[self.queries].astype(np.float32, copy=False)
+        ranks = rank_relevant_items(self.relevant, S)
         self.candidates[-1][candidate] = np.stack(
             [average_precision(ranks), *_precision_at_1(ranks)]
         )
