@@ -710,9 +710,13 @@ def test_a_graph_finds_most_and_is_used(rng, connection):
     X = (centers[rng.integers(0, 100, 4000)] + rng.normal(size=(4000, 16))).astype("f")
     learner = CosineSimilarity(use_idf=False).fit(X)
     exact = SimilarityIndex(learner).fit(X).search(X[:50], k=10)[1]
-    # The server would rather scan so few items, or walk until it has seen all of them.
+    # The server would rather scan and sort so few items, or walk until it has seen all
+    # of them.
     connection = with_options(
-        connection, enable_seqscan="off", **{"hnsw.max_scan_tuples": 500}
+        connection,
+        enable_seqscan="off",
+        enable_sort="off",
+        **{"hnsw.max_scan_tuples": 500},
     )
     index = PostgresIndex(learner, connection, "items", method="hnsw", m=8)
     index.fit(X[:3500], metadata=[{"rare": i == 3456} for i in range(3500)])
