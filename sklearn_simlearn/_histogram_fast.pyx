@@ -60,22 +60,26 @@ def score_queries(
         out.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
     ):
         t = threadid()
+        score_items(
+            query, indptr, words, counts, start, postings, group, gain, of_item, scale,
+            &score[t, 0],
+        )
         for d in range(n_items):
-            score[t, d] = of_item[d]
-        add_gains(
-            query, indptr, words, counts, start, postings, group, gain, &score[t, 0])
-        for d in range(n_items):
-            out[query, d] = <floating>(of_query[query] + scale[d] * score[t, d])
+            out[query, d] = <floating>(of_query[query] + score[t, d])
 
 
-cdef void add_gains(
+cdef void score_items(
     Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
     const uint8_t[::1] counts, const int64_t[::1] start, const uint32_t[::1] postings,
-    const int32_t[::1] group, const double[:, :, ::1] gain, double* score,
+    const int32_t[::1] group, const double[:, :, ::1] gain, const double[::1] of_item,
+    const double[::1] scale, double* score,
 ) noexcept nogil:
-    """(histogram-inverted)  Add the gains of the words that the query shares."""
+    """(histogram-inverted)  s(q, d) - s(q, 0), by the gains of the words they share."""
     cdef int64_t k, p, last = indptr[query + 1]
+    cdef Py_ssize_t d
     cdef const double* row
+    for d in range(of_item.shape[0]):
+        score[d] = of_item[d]
     for k in range(indptr[query], last):
         if k + 2 * AHEAD < last:
             prefetch(&start[words[k + 2 * AHEAD]])
@@ -85,6 +89,8 @@ cdef void add_gains(
         row = &gain[group[words[k]], counts[k], 0]
         for p in range(start[words[k]], start[words[k] + 1]):
             score[postings[p] >> N_COUNT_BITS] += row[postings[p] & COUNT_MASK]
+    for d in range(of_item.shape[0]):
+        score[d] *= scale[d]
 
 
 def find_cuts(
@@ -133,14 +139,10 @@ def find_cuts(
         query_rows.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
     ):
         t = threadid()
-        for d in range(n_items):
-            score[t, d] = of_item[d]
-        add_gains(
-            query_rows[i], indptr, words, counts, start, postings, group, gain,
-            &score[t, 0],
+        score_items(
+            query_rows[i], indptr, words, counts, start, postings, group, gain, of_item,
+            scale, &score[t, 0],
         )
-        for d in range(n_items):
-            score[t, d] *= scale[d]
         if pairwise:
             pair_loss(
                 &relevance[i, 0], n_items, &score[t, 0], &margin[t, 0], &head[t, 0],

@@ -11,11 +11,7 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn._histogram_fast import COUNT_BITS, score_queries
 from sklearn_simlearn._rows import append_columns, count_indices
-
-# Items whose scores stay in the cache, and queries that a kernel answers at a time: it
-# holds back Ctrl-C until it is done.
-N_ITEMS = 65_536
-N_QUERIES = 256
+from sklearn_simlearn.index._exact import N_ITEMS, N_QUERIES
 
 
 class Counts(NamedTuple):
