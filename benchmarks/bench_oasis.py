@@ -23,6 +23,7 @@ from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
 from sklearn_simlearn._oasis_steps import INTERVAL
+from sklearn_simlearn._progress import timed_fit
 
 # The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
 PLAIN_C = r"""
@@ -209,25 +210,6 @@ def peak_memory():
     return int(line.split()[1]) * 1024
 
 
-class Clock:
-    """A callback that notes the processor time at the end of each interval."""
-
-    def __init__(self):
-        self.times = []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context):
-        self.times.append(time.process_time())
-
-
 def measure_scale(n_samples, n_features, n_triplets, n_nonzeros=70):
     """Triplets per second on sparse float32 rows, and the memory that it takes.
 
@@ -243,11 +225,10 @@ def measure_scale(n_samples, n_features, n_triplets, n_nonzeros=70):
     # Forget the peak of making the data (Linux), to see that of learning.
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_memory()
-    clock = Clock()
-    oasis = OASIS(holdout=None, n_triplets=n_triplets, random_state=0)
-    oasis.set_callbacks(clock).fit(X, y)
+    oasis, times = OASIS(holdout=None, n_triplets=n_triplets, random_state=0), []
+    timed_fit(oasis, X, y, "OASIS", lambda *_: times.append(time.process_time()))
     grew = peak_memory() - before
-    seconds = np.diff(clock.times[:-1])
+    seconds = np.diff(times[:-1])
     third = max(1, len(seconds) // 3)
     return {
         "rate": INTERVAL / np.median(seconds),
