@@ -15,6 +15,7 @@ from benchmarks.papers._frame import (
     cells_of,
     claim_gain,
     column,
+    measure_scores,
     note_first_page,
     spread,
 )
@@ -31,7 +32,7 @@ from benchmarks.papers._kuang_models import (
     load_images,
     ranks_of,
 )
-from sklearn_simlearn.metrics import precision_at_k, retrieval_report
+from sklearn_simlearn.metrics import retrieval_report
 
 SIZES = (15, 25, 35, 50)
 SIGMAS = (0.0, 0.6, 0.9, 0.95, 0.99)
@@ -324,21 +325,16 @@ def precision_at_1(quick):
             for name in ("angular", "QD-RSVM"):
                 model = fit_method(name, X, y, references, n)
                 S = model.similarity(Q, X_all)
-                first = precision_at_k(y_query[:, None] == y_all, S, 1)
-                fifty = precision_at_k(y_query[:, None] == y_all, S, 50)
-                itself = S.argmax(axis=1) == np.arange(len(Q))
-                values = {"itself": itself, "P@1": first, "P@50": fifty}
-                found.setdefault((name, n), []).append(
-                    {what: np.mean(of) for what, of in values.items()}
-                )
-    columns = ("itself", "P@1", "P@50")
+                values = measure_scores(y_query[:, None] == y_all, S, n_jobs=2)
+                values["itself"] = np.mean(S.argmax(axis=1) == np.arange(len(Q)))
+                found.setdefault((name, n), []).append(values)
     rows = [
-        [f"{name}, N = {n}", *cells_of(values, columns)]
+        [f"{name}, N = {n}", *cells_of(values, ("itself", *MEASURES))]
         for (name, n), values in found.items()
     ]
     n = SIZES[0]
     return Result(
-        ["", "the query itself is first", "P@1", "P@50"],
+        ["", "the query itself is first", *MEASURES],
         rows,
         [
             claim_gain(
