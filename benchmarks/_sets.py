@@ -1,10 +1,11 @@
-"""The labelled sets that learners are judged on, and the two ways to split them.
+"""The labelled sets that learners are judged on, and the ways to split them.
 
 Sets of this project's own (digits, digit words) are always there; the others are read
 from the folder that `SIMLEARN_DATA` names, and left out where they are missing.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,8 @@ def _office():
 
 def _caltech():
     arrays = load("caltech101_oasis_b32_1k.npz")
-    X, y = as_counts(arrays), arrays["y"]
-    rows = _at_most(np.where(arrays["is_background"], -1, y.astype(np.int64)), 30)
-    return X[rows], y[rows]
+    y = arrays["y"].astype(np.int64)
+    return as_counts(arrays), np.where(arrays["is_background"], -1, y)
 
 
 def _reuters():
@@ -53,9 +53,7 @@ def _reuters():
     start, topics = arrays["label_indptr"], arrays["label_indices"].astype(np.int64)
     X, single = as_counts(arrays), np.flatnonzero(np.diff(start) == 1)
     y = topics[start[single]]
-    y[np.bincount(y)[y] < 10] = -1
-    rows = _at_most(y, MAX_PER_CLASS)
-    return X[single[rows]], y[rows]
+    return X[single], np.where(np.bincount(y)[y] < 10, -1, y)
 
 
 def _paris_words():
@@ -109,17 +107,23 @@ def available_sets():
 def load_set(name):
     """Samples and labels of a set, in a random order of its own."""
     X, y = SETS[name][0]()
-    rows = _at_most(y.astype(np.int64), MAX_PER_CLASS)
-    order = np.random.default_rng(0).permutation(rows)
-    return X[order], y[order].astype(np.int64)
+    y = y.astype(np.int64)
+    order = np.random.default_rng(0).permutation(_at_most(y, MAX_PER_CLASS))
+    return X[order], y[order]
+
+
+# What is held out: samples of each class, or classes.
+SPLITTERS = {
+    "samples": partial(StratifiedShuffleSplit, test_size=0.5),
+    "30 % of samples": partial(StratifiedShuffleSplit, test_size=0.3),
+    "objects": partial(ObjectShuffleSplit, test_size=0.5),
+}
 
 
 def split_set(X, y, protocol, seed):
-    """Training and test rows: half of the samples of each class, or half of the
-    classes."""
-    splitter = StratifiedShuffleSplit if protocol == "samples" else ObjectShuffleSplit
-    halves = splitter(n_splits=1, test_size=0.5, random_state=seed)
-    return next(halves.split(np.zeros((len(y), 1)), y))
+    """Training and test rows."""
+    splitter = SPLITTERS[protocol](n_splits=1, random_state=seed)
+    return next(splitter.split(np.zeros((len(y), 1)), y))
 
 
 def _at_most(y, n):

@@ -1,10 +1,12 @@
-"""AngularBilinearRanker: speed against LinearSVC, and the hold-out on labelled sets.
+"""AngularBilinearRanker: speed against LinearSVC, and choices that can do harm.
 
     SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [query]
-    SIMLEARN_DATA=... python benchmarks/bench_angular.py holdout [SET ...]
+    SIMLEARN_DATA=... python benchmarks/bench_angular.py choices [SET ...]
 
 The first two parts, both if none is named, are on MNIST in the paper's plain form,
-whose tables are in ``python -m benchmarks.papers kuang``. `holdout` has the defaults.
+whose tables are in ``python -m benchmarks.papers kuang``. `choices` has "hard"
+candidates, and what a hold-out by samples does to new objects; `bench_defaults.py` has
+the defaults.
 """
 
 import os
@@ -19,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 from _common import best_seconds, load_mnist, print_table
 from _sets import available_sets, load_set, split_set
-from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
@@ -27,7 +29,6 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn import AngularBilinearRanker
 from sklearn_simlearn._angular_dual import Dual, blocks_of_triplets
-from sklearn_simlearn._rows import canonical_csr, start_weights
 from sklearn_simlearn.metrics import retrieval_report
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -168,11 +169,21 @@ def query(data):
     )
 
 
-# -- the hold-out --
+# -- choices --
+
+CHOICES = {
+    "cosine": CosineSimilarity(use_idf=False),
+    "default": AngularBilinearRanker(random_state=0),
+    "samples": AngularBilinearRanker(holdout="samples", random_state=0),
+}
+CHOICES |= {
+    f"{name}, hard": clone(CHOICES[name]).set_params(candidates="hard")
+    for name in ("default", "samples")
+}
 
 
-def holdout(names):
-    """Defaults and `holdout="samples"` against the better of two cosines."""
+def choices(names):
+    """By known classes and by new objects, over three splits."""
     warnings.simplefilter("ignore", UserWarning)  # too few classes keep the start
     lines = []
     for name in names or available_sets():
@@ -181,23 +192,12 @@ def holdout(names):
             values = []
             for seed in range(3):
                 train, test = split_set(X, y, protocol, seed)
-                cosines = []
-                for use_idf in (False, start_weights(canonical(X)) is not None):
-                    cosine = CosineSimilarity(use_idf=use_idf).fit(X[train])
-                    cosines.append(measure(cosine, X[test], y[test]))
-                values.append([np.max(cosines, axis=0)])
-                for option in ("objects", "samples"):
-                    ranker = AngularBilinearRanker(holdout=option, random_state=seed)
-                    ranker.fit(X[train], y[train])
-                    values[-1].append(measure(ranker, X[test], y[test]))
+                fitted = (clone(m).fit(X[train], y[train]) for m in CHOICES.values())
+                values.append([measure(model, X[test], y[test]) for model in fitted])
             cells = [f"{m:.3f} / {p:.3f}" for m, p in np.mean(values, axis=0)]
             lines.append([name, protocol, *cells])
     print("\nmAP / precision at 1, mean of three splits")
-    print_table(["", "split", "better cosine", "default", 'holdout="samples"'], lines)
-
-
-def canonical(X):
-    return canonical_csr(X) if sparse.issparse(X) else X
+    print_table(["", "split", *CHOICES], lines)
 
 
 def measure(model, X, y):
@@ -206,8 +206,8 @@ def measure(model, X, y):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["holdout"]:
-        sys.exit(holdout(sys.argv[2:]))
+    if sys.argv[1:2] == ["choices"]:
+        sys.exit(choices(sys.argv[2:]))
     parts = {"speed": speed, "query": query}
     data = split()
     for name in sys.argv[1:] or parts:

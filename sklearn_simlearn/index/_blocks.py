@@ -21,13 +21,14 @@ class BlockedItems:
     A subclass says what a block is: a tuple of arrays with the names and dtypes of
     `_layout`, where None stands for the dtype of the items. `_make_block(D)` builds
     one, `_take(block, kept)` gives rows of it back, `_find_shapes` and
-    `_check_contents` say what its kernels rely on.
+    `_check_contents` say what its kernels rely on. No block is longer than
+    `_max_length`.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
 
-    def __init__(self, D, *, n_threads=1, block_length=65_536):
-        self._block_length = block_length
+    def __init__(self, D, *, n_threads=1, block_length=None):
+        self._block_length = block_length or self._max_length
         self.n_features = D.shape[1]
         self.dtype = D.dtype
         self._start(n_threads, [D])
@@ -194,7 +195,7 @@ class BlockedItems:
         check(len(shape) == 3, "'shape' must hold three numbers")
         self.n_features, self._block_length, itemsize = map(int, shape)
         check(0 <= self.n_features <= cls._max_values, "'shape' is out of range")
-        check(0 < self._block_length <= 65_536, "'shape' is out of range")
+        check(0 < self._block_length <= cls._max_length, "'shape' is out of range")
         check(itemsize in (4, 8), "'shape' is out of range")
         self.dtype = np.dtype(f"f{itemsize}")
         check(

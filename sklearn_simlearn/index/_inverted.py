@@ -42,6 +42,8 @@ class InvertedFile(BlockedItems):
         Largest number of items per block, no more than 65536.
     """
 
+    _max_length = 65_536  # places within a block are uint16
+
     _layout = {
         "indptr": np.int32,
         "words": np.int32,
