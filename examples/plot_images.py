@@ -1,7 +1,7 @@
 """
-============================
-From photographs to a search
-============================
+==============================================
+How does one get from photographs to a search?
+==============================================
 
 You have a folder of photographs. What does it take to search it by example, and which
 features are worth it? This example goes from files to an index, with each step a

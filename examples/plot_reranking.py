@@ -1,7 +1,7 @@
 """
-==========================================
-A second look: re-ranking verified answers
-==========================================
+=======================================
+Does a second look make answers better?
+=======================================
 
 A histogram of visual words says which words an image has, not where. Two images of one
 object share words *in one arrangement*; two images that are alike by chance do not.

@@ -1,7 +1,7 @@
 """
-======================================
-The same search, served by PostgreSQL
-======================================
+=====================================
+Can PostgreSQL serve the same search?
+=====================================
 
 Images are searched in memory first, then in a table of PostgreSQL with pgvector: the
 same model, the same items, the same results. Run it with the connection string of a
