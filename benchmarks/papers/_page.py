@@ -41,7 +41,7 @@ def summarize(done: list) -> str:
         f"Of {len(done)} tables and figures, {count['reproduced']} are reproduced, "
         f"{count['partly']} partly and {count['not reproduced']} not. Together they "
         f"took {minutes:.0f} minutes, and {of_processors:.0f} minutes of processor "
-        "time: the first is the larger where other programs ran at the same time."
+        "time."
     )
 
 
