@@ -21,6 +21,7 @@ from sklearn_simlearn._relevance import ColumnRelevance, Relevance
 from sklearn_simlearn._rows import (
     append_columns,
     canonical_csr,
+    row_dots,
     start_rows,
     start_weights,
     unit_rows,
@@ -60,7 +61,7 @@ class Settings(NamedTuple):
 # bench_defaults.py` these settings were ahead of the rows alone wherever classes are
 # that small.
 MIN_CLASS_SIZE = 4
-WITHOUT_HOLDOUT = Settings("means", 80.0, 0.5)
+WITHOUT_HOLDOUT = Settings("means", 160.0, 0.25)
 
 
 class ClassPosteriorSimilarity(SimilarityLearner):
@@ -72,12 +73,13 @@ class ClassPosteriorSimilarity(SimilarityLearner):
 
     .. math::
 
-        s(q, d) = (1 - a) \langle q, d \rangle + a \cos(p(q), p(d)) .
+        s(q, d) = (1 - a) \langle q, d \rangle + a \langle p(q), p(d) \rangle ,
 
+    where the last term is the probability that both are of one class.
     A hold-out of some samples of each class chooses the probabilities and their share
     :math:`a`; where most classes have fewer than four samples, which leaves none to
-    hold out, they are fixed: distances from class means, and one half. The maths is in
-    the :ref:`User Guide <posterior>`.
+    hold out, they are fixed: distances from class means, and one quarter. The maths is
+    in the :ref:`User Guide <posterior>`.
 
     It is for known classes only: items of a class that was not in the training data are
     scattered over the others, and rank far worse than by the cosine.
@@ -173,8 +175,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             for (name, sharpness), probabilities in self._try_posteriors(
                 space.items(X[train]), labels[train], D, rng
             ):
-                P = unit_rows(probabilities)
-                agreement = P @ P.T
+                agreement = probabilities @ probabilities.T
                 for weight in WEIGHTS:
                     mixed = (1 - weight) * similarity + weight * agreement
                     yield Settings(name, sharpness, weight), mixed
@@ -232,16 +233,20 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         return _Classified(clone(self.classifier).fit(rows, labels))
 
     def _encode_queries(self, X):
-        return self._encode(self._space.queries(X), X)
+        return self._encode(self._space.queries(X), X, side=0)
 
     def _encode_items(self, X):
-        return self._encode(self._space.items(X), X)
+        return self._encode(self._space.items(X), X, side=1)
 
-    def _encode(self, rows, X):
-        """(posterior)  [sqrt(1 - a) rows, sqrt(a) p]"""
+    def _encode(self, rows, X, side):
+        """(posterior-rows)  [sqrt(1 - a) x, sqrt(a) p, sqrt(a) rest]"""
         if self.weight_ == 0:
             return rows
-        P = unit_rows(self._posterior.of(self._space.items(X)))
+        P = self._posterior.of(self._space.items(X))
+        # What is missing to unit length, where the other side has a 0.
+        rest = np.zeros((len(P), 2))
+        rest[:, side] = np.sqrt(np.maximum(1 - row_dots(P, P), 0))
+        P = np.hstack([P, rest])
         if self.weight_ == 1:
             return P.astype(X.dtype)
         scale = np.full(X.shape[0], np.sqrt(1 - self.weight_))

@@ -130,6 +130,33 @@ def test_it_composes_with_a_classifier(digits):
     assert model.score(X_test, y_test) > 0.8
 
 
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("weight", [0.75, 1.0])
+def test_the_similarity_is_the_probability_of_one_class(weight, container, rng):
+    y = np.repeat([0, 1, 2], 4)
+    X = unit_rows(np.eye(5)[y] + 0.4 * rng.random((12, 5)))
+    p = rng.dirichlet(np.ones(3), 12)
+
+    class Known(LogisticRegression):
+        def predict_proba(self, X):
+            return p[: X.shape[0]]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_posterior, "MIN_CLASS_SIZE", 5)
+        fixed = _posterior.Settings("means", 1.0, weight)
+        patch.setattr(_posterior, "WITHOUT_HOLDOUT", fixed)
+        model = ClassPosteriorSimilarity(
+            CosineSimilarity(use_idf=False), classifier=Known()
+        ).fit(container(X), y)
+    together = np.einsum("ic,jc->ij", p, p)
+    expected = (1 - weight) * X @ X.T + weight * together
+    assert_allclose(model.similarity(container(X)), expected, atol=1e-12)
+    # As distances ask for it, although the probabilities are not.
+    for rows in (model.transform(container(X)), model.transform_database(container(X))):
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        assert_allclose(np.linalg.norm(rows, axis=1), 1)
+
+
 def test_noise_keeps_the_rows():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 10)), rng.integers(0, 10, 200)
@@ -144,7 +171,7 @@ def test_small_classes_have_no_holdout(rng):
     X = centers[y] + 0.8 * rng.standard_normal((60, 20))
     X_test = centers[y] + 0.8 * rng.standard_normal((60, 20))
     model = ClassPosteriorSimilarity(random_state=0).fit(X, y)
-    assert (model.posterior_, model.weight_) == ("means", 0.5)
+    assert (model.posterior_, model.weight_) == ("means", 0.25)
     assert not hasattr(model, "holdout_results_")
     cosine = CosineSimilarity(use_idf=False).fit(X)
     assert model.score(X_test, y) > cosine.score(X_test, y)
