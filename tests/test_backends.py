@@ -269,6 +269,18 @@ def test_codes_change_nothing(n_features, scale, dtype):
             assert_array_equal(scores, expected[0])
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_items_are_not_copied(is_sparse, dtype):
+    kind = {"dtype": dtype, "signed": False, "integer": False, "is_sparse": is_sparse}
+    D = draw(np.random.default_rng(0), (100, 40), density=0.5, **kind)
+    backend = InvertedFile if is_sparse else DenseItems
+    arrays = backend(D, block_length=10).to_arrays()
+    values = D.data if is_sparse else D
+    for block in range(10):
+        name = "values" if is_sparse else "items"
+        assert np.shares_memory(arrays[f"{name}_{block}"], values)
+
+
 def test_sums_of_codes_keep_within_their_type(dtype):
     # All codes are the largest there are.
     D = np.ones((40, _dense.CODED[-1]), dtype=dtype)

@@ -14,6 +14,8 @@ from libc.float cimport DBL_EPSILON, DBL_MIN, FLT_EPSILON, FLT_MIN
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 import numpy as np
 
+from sklearn_simlearn._prefetch cimport prefetch
+
 # A word is a row if one item in so many has it. A posting takes 3 bytes and a code of a
 # row 1, so rows take at most twice the memory of postings, and less time.
 cdef enum:
@@ -22,6 +24,10 @@ cdef enum:
 # Codes of blocks with negative values stand for -128 to 127.
 cdef enum:
     ZERO = 128
+
+# Postings whose place in memory is asked for before they are written there.
+cdef enum:
+    AHEAD = 16
 
 
 def invert(
@@ -111,6 +117,11 @@ def invert(
             inverses[j] = 1 / steps[j]
         for i in range(n_items):
             for k in range(indptr[i], indptr[i + 1]):
+                if k + AHEAD < words.shape[0]:
+                    p = heads[words[k + AHEAD]]
+                    if p >= 0:
+                        prefetch(&places[p])
+                        prefetch(&codes[p])
                 j = words[k]
                 value = values[k] * inverses[j]
                 code = <int32_t>value

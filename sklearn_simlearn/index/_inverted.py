@@ -102,14 +102,11 @@ class InvertedFile(BlockedItems):
             last = np.searchsorted(D.indptr, end, side="right") - 1
             last = min(first + self._block_length, last)
             begin, end = D.indptr[first], D.indptr[last]
-            yield sparse.csr_array(
-                (
-                    D.data[begin:end],
-                    D.indices[begin:end],
-                    D.indptr[first : last + 1] - begin,
-                ),
-                shape=(last - first, D.shape[1]),
-            )
+            part = sparse.csr_array((last - first, D.shape[1]), dtype=D.dtype)
+            # One by one: made of all three, a CSR copies parts of larger arrays.
+            part.indptr = D.indptr[first : last + 1] - begin
+            part.indices, part.data = D.indices[begin:end], D.data[begin:end]
+            yield part
             first = last
 
     def _make_block(self, D):
