@@ -76,6 +76,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         s(q, d) = (1 - a) \langle q, d \rangle + a \langle p(q), p(d) \rangle ,
 
     where the last term is the probability that both are of one class.
+
     A hold-out of some samples of each class chooses the probabilities and their share
     :math:`a`; where most classes have fewer than four samples, which leaves none to
     hold out, they are fixed: distances from class means, and one quarter. The maths is
