@@ -24,7 +24,7 @@ import numpy as np
 from _common import print_table
 from _sets import SPLITTERS, available_sets, load_set, split_set
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -38,7 +38,7 @@ from sklearn_simlearn import (
     HistogramRankSVM,
     SparseMahalanobisLearner,
 )
-from sklearn_simlearn._comparison import Chosen, Dense
+from sklearn_simlearn._comparison import Chosen, Dense, InnerProduct
 from sklearn_simlearn._rows import are_counts, canonical_csr
 from sklearn_simlearn.metrics import retrieval_report
 from sklearn_simlearn.similarities import (
@@ -52,24 +52,6 @@ from sklearn_simlearn.similarities import (
 LDA_FEATURES = 500
 
 MAP_SLACK, PRECISION_SLACK = 0.005, 0.015
-
-
-class InnerProduct(TransformerMixin, BaseEstimator):
-    """Compares samples as they are, at the end of a pipeline."""
-
-    def fit(self, X, y=None):
-        return self
-
-    def transform(self, X):
-        return X
-
-    transform_database = transform
-
-    def similarity(self, X, Y):
-        return X @ Y.T
-
-    def __sklearn_is_fitted__(self):
-        return True
 
 
 def _make_lda(start, n_features):

@@ -7,7 +7,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from sklearn_simlearn._comparison import Chosen, Comparison, Dense, Result, Task
+from sklearn_simlearn._comparison import (
+    Chosen,
+    Comparison,
+    Dense,
+    InnerProduct,
+    Result,
+    Task,
+)
 from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn._statistics import (
     allow_for_several,
@@ -119,8 +126,11 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
         "model.fit(X, y)",
     ]
     if not hasattr(estimator, "similarity"):
-        what = "predict_proba" if _is_classifier(estimator) else "transform"
-        lines.append(f"# The similarity is the cosine between rows of model.{what}(X).")
+        is_product = isinstance(estimator[-1], InnerProduct)
+        last = estimator[-2 if is_product else -1]
+        what = "predict_proba" if _is_classifier(last) else "transform"
+        how = "inner product of" if is_product else "cosine between"
+        lines.append(f"# The similarity is the {how} rows of model.{what}(X).")
     return lines
 
 
@@ -255,6 +265,8 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
         return imports, f"make_pipeline(\n{lines})"
     if isinstance(estimator, Chosen):
         return _write(estimator.chosen_, is_sparse)
+    if isinstance(estimator, InnerProduct):
+        return set(), ""
     if isinstance(estimator, Dense):
         if not is_sparse:
             return set(), ""
@@ -266,6 +278,5 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
     return {f"from {module} import {kind.__name__}"}, expression
 
 
-def _is_classifier(estimator):
-    last = estimator[-1]
-    return isinstance(last, Chosen) and not hasattr(last.chosen_, "transform")
+def _is_classifier(step):
+    return isinstance(step, Chosen) and not hasattr(step.chosen_, "transform")

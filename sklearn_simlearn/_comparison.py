@@ -226,6 +226,24 @@ class Dense(TransformerMixin, BaseEstimator):
         return True
 
 
+class InnerProduct(TransformerMixin, BaseEstimator):
+    """Compares samples as they are, at the end of a pipeline."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X
+
+    transform_database = transform
+
+    def similarity(self, X, Y):
+        return X @ Y.T
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+
 def _make_lda(task):
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
@@ -237,6 +255,10 @@ def _make_logistic(task):
     return make_pipeline(
         *_narrow_steps(task), Chosen(logistic, {"C": [1.0, 10.0, 100.0]})
     )
+
+
+def _make_logistic_product(task):
+    return make_pipeline(*_make_logistic(task), InnerProduct())
 
 
 def _make_nca(task):
@@ -323,6 +345,7 @@ ROWS = [
     ),
     Row("LDA", _make_lda, ("labels",), is_rival=True),
     Row("logistic posteriors", _make_logistic, _LOGISTIC_NEEDS, is_rival=True),
+    Row("logistic product", _make_logistic_product, _LOGISTIC_NEEDS, is_rival=True),
     Row("NCA", _make_nca, _NCA_NEEDS, is_rival=True),
     Row(
         "negative evidence",

@@ -177,6 +177,7 @@ NAMES = (
     "cosine",
     "LDA",
     "logistic posteriors",
+    "logistic product",
     "NCA",
     "burstiness",
     "class posteriors",
@@ -206,6 +207,7 @@ def test_lines_run(is_sparse):
         transform = model.predict_proba if is_classifier else model.transform
         found, expected = transform(task.X_test), fitted.transform(task.X_test)
         np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
+        assert ("inner product" in lines[-1]) == (result.row.name == "logistic product")
 
 
 def test_distractors_are_left_out_of_the_lines_of_a_classifier():

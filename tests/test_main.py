@@ -198,7 +198,7 @@ def test_relevance_matrix_and_query_mask(tmp_path, user_file, words, capsys):
     code, out, _ = run(["--data", path, "--output", tmp_path / "own"], capsys)
     assert code == 0
     assert "70 held out" in out  # all queries, and 4 of 9 others of each object
-    names = "LDA", "logistic posteriors", "NCA", "class posteriors"
+    names = "LDA", "logistic posteriors", "logistic product", "NCA", "class posteriors"
     left_out = ", ".join(f"{name} (needs labels)" for name in names)
     assert f"left out: {left_out}" in out
     by_object = make_task(X, matrix, query_mask, "objects", 0)
