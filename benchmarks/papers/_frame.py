@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -67,6 +68,16 @@ class Panel:
     y_label: str
     curves: dict[str, list[tuple[float, float]]]
     faint: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.curves = {name: _as_floats(c) for name, c in self.curves.items()}
+        self.faint = {
+            name: [_as_floats(c) for c in cs] for name, cs in self.faint.items()
+        }
+
+
+def _as_floats(points):
+    return [(float(x), float(y)) for x, y in points]  # NumPy's cannot be written
 
 
 @dataclass
@@ -168,6 +179,33 @@ class Paper:
     settings: str
     absent: str
     experiments: Sequence[Experiment]
+
+
+def on_the_papers_own(table, title, kind, run, files) -> list[Experiment]:
+    """A table once more, on collections of the paper that are not at hand.
+
+    Parameters
+    ----------
+    kind : str
+        What a user has to make of the images.
+
+    run : callable
+        ``run(quick, file)`` returns a Result.
+
+    files : dict of str to str
+        Data file of each collection.
+    """
+    return [
+        Experiment(
+            f"{table}, {name}",
+            title,
+            f"{name}, as in the paper, with {kind} of your own.",
+            partial(run, file=file),
+            (file,),
+            has_quick=False,
+        )
+        for name, file in files.items()
+    ]
 
 
 def verdict(claims: Sequence[Claim]) -> str:

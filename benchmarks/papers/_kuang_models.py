@@ -91,13 +91,6 @@ def curves_panels(values, ranks):
         for name, v in values.items()
     }
     return [
-        Panel("", "recall", "precision", as_numbers(by_recall)),
-        Panel("", "rank R", "precision@R", as_numbers(by_rank)),
+        Panel("", "recall", "precision", by_recall),
+        Panel("", "rank R", "precision@R", by_rank),
     ]
-
-
-def as_numbers(curves):
-    return {
-        name: [(float(x), float(y)) for x, y in points]
-        for name, points in curves.items()
-    }

@@ -381,9 +381,9 @@ def figure_5(quick):
                 f"mAP {held_out:.3f}, the best number of steps has {best:.3f}",
             ),
         ]
-        start = float(np.mean(column(values["cosine"])))
-        ends = [(float(n), start) for n in (steps[0], steps[-1])]
-        points = [(float(n), float(v)) for n, v in zip(steps, curve, strict=True)]
+        start = np.mean(column(values["cosine"]))
+        ends = [(n, start) for n in (steps[0], steps[-1])]
+        points = list(zip(steps, curve, strict=True))
         panels.append(
             Panel(
                 f"{n_classes} classes",
@@ -415,7 +415,7 @@ def figure_7(quick):
         for (n, m), of_cell in values.items()
     ]
     last = steps[-1]
-    means = {key: float(np.mean(column(values[key]))) for key in values}
+    means = {key: np.mean(column(values[key])) for key in values}
     claims = [
         claim_gain(
             f"{n:,} steps: five rankers averaged are ahead of one",
@@ -480,8 +480,7 @@ def figure_9(quick):
     ]
     last = steps[-1]
     curves = {
-        name: [(n, float(np.mean(column(values[name, n])))) for n in steps]
-        for name in schemes
+        name: [(n, np.mean(column(values[name, n]))) for n in steps] for name in schemes
     }
     end = column(values["at the end", last])
     without = np.mean(column(values["none", last]))

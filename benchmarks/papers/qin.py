@@ -1,7 +1,6 @@
 """Qin, Chen, Guillaumin and Van Gool: histograms compared by learned weights."""
 
 import warnings
-from functools import partial
 
 import numpy as np
 from _common import as_counts, load
@@ -18,6 +17,7 @@ from benchmarks.papers._frame import (
     column,
     measure,
     note_first_page,
+    on_the_papers_own,
 )
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._histogram_pattern import search_weight_pattern
@@ -185,7 +185,7 @@ def figure_3(quick):
         for (loss, n), of_cell in values.items()
     ]
     curves = {
-        loss: [(n, float(np.mean(column(values[loss, n], "N-S")))) for n in passes]
+        loss: [(n, np.mean(column(values[loss, n], "N-S"))) for n in passes]
         for loss in ("max", "pairwise")
     }
     return Result(
@@ -275,7 +275,7 @@ def figure_5(quick):
             model = HistogramRankSVM(**PLAIN).fit(X[part], y[part])
             of_share.append(measure_all(model, X[test], y[test]))
     rows = [[f"{s:.0%}", *cells_of(of, COLUMNS)] for s, of in values.items()]
-    curve = [(100 * s, float(np.mean(column(of, "N-S")))) for s, of in values.items()]
+    curve = [(100 * s, np.mean(column(of, "N-S"))) for s, of in values.items()]
     whole = column(values[1.0], "N-S")
     return Result(
         ["objects of the training half", *COLUMNS],
@@ -402,19 +402,12 @@ PAPER = Paper(
         Experiment(
             "Figures 6 to 8", "patterns of weights", UKBENCH, figures_6_to_8, _FILE
         ),
-        *(
-            Experiment(
-                f"Table 2, {name}",
-                "learned and hand-made similarities, ten splits by object",
-                f"{name}, as in the paper, with RootSIFT words of your own.",
-                partial(table_2, file=file),
-                (file,),
-                has_quick=False,
-            )
-            for name, file in (
-                ("Oxford5k", "oxford5k_bovw.npz"),
-                ("Holidays", "holidays_bovw.npz"),
-            )
+        *on_the_papers_own(
+            "Table 2",
+            "learned and hand-made similarities, ten splits by object",
+            "RootSIFT words",
+            table_2,
+            {"Oxford5k": "oxford5k_bovw.npz", "Holidays": "holidays_bovw.npz"},
         ),
     ],
 )

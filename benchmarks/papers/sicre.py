@@ -1,6 +1,6 @@
 """Sicre and Jegou: several images of one object as one query."""
 
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from _common import as_counts, load
@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from benchmarks.papers._frame import (
+    MEASURES,
     RANKS,
     Claim,
     Experiment,
@@ -17,6 +18,7 @@ from benchmarks.papers._frame import (
     Paper,
     Result,
     note_first_page,
+    on_the_papers_own,
 )
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._rows import power, unit_rows
@@ -204,9 +206,8 @@ def first_page(values):
     notes = []
     for name, of_name in values.items():
         means = {m: np.nanmean(of_name[m], axis=1) for m in ("memory", "average")}
-        keys = ("mAP", *(f"P@{k}" for k in RANKS))
         ours, plain = (
-            [dict(zip(keys, means[m], strict=True))] for m in ("memory", "average")
+            [dict(zip(MEASURES, means[m], strict=True))] for m in ("memory", "average")
         )
         notes += note_first_page(f"{name}: the memory vector", ours, plain)
     return notes
@@ -274,8 +275,8 @@ def figure_1(quick):
     )
 
 
-def as_points(curve):
-    return [(float(r), float(p)) for r, p in zip(LEVELS, curve, strict=True)]
+def by_recall(curve):
+    return list(zip(LEVELS, curve, strict=True))
 
 
 def figure_2(quick):
@@ -314,8 +315,8 @@ def figure_2(quick):
                 f"object {label}",
                 "recall",
                 "precision",
-                {m: as_points(values[m][1][place]) for m in ("average", "memory")},
-                {"single queries": [as_points(curve) for curve in single_curves]},
+                {m: by_recall(values[m][1][place]) for m in ("average", "memory")},
+                {"single queries": [by_recall(curve) for curve in single_curves]},
             )
         )
     return Result(
@@ -461,7 +462,7 @@ def figure_3(quick):
             rows.append(paired_row(f"{title}, CNN {d}", "", values))
             gains[d].append(float(rows[-1][-2]))
         curves = {
-            m: [(d, float(np.mean(of_dims[d][m][0]))) for d in dims]
+            m: [(d, np.mean(of_dims[d][m][0])) for d in dims]
             for m in ("average", "memory")
         }
         panels.append(Panel(title, "dimensions", "mAP", curves))
@@ -564,19 +565,12 @@ PAPER = Paper(
             "queries, and the share of unrelated items that outscore it.",
             ratio,
         ),
-        *(
-            Experiment(
-                f"Tables 1 to 3, {name}",
-                "the marked queries of a landmark as a set",
-                f"{name}, as in the paper, with CNN features of your own.",
-                partial(collection, file=file),
-                (file,),
-                has_quick=False,
-            )
-            for name, file in (
-                ("Oxford5k", "oxford5k_cnn.npz"),
-                ("Paris6k", "paris6k_cnn.npz"),
-            )
+        *on_the_papers_own(
+            "Tables 1 to 3",
+            "the marked queries of a landmark as a set",
+            "CNN features",
+            collection,
+            {"Oxford5k": "oxford5k_cnn.npz", "Paris6k": "paris6k_cnn.npz"},
         ),
     ],
 )

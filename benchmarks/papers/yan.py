@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from _common import as_counts, load
@@ -23,6 +23,7 @@ from benchmarks.papers._frame import (
     mean_gain,
     measure,
     note_first_page,
+    on_the_papers_own,
     spread,
 )
 from sklearn_simlearn import SparseMahalanobisLearner
@@ -474,19 +475,12 @@ PAPER = Paper(
             curves=("columns", "iterations", "precision"),
         ),
         Experiment("Table IV", "unknowns and time", MADE_UP, table_4),
-        *(
-            Experiment(
-                f"Table II, {name}",
-                "tf-idf and learned",
-                f"{name}, as in the paper, with RootSIFT words of your own.",
-                partial(table_2, file=file),
-                (file,),
-                has_quick=False,
-            )
-            for name, file in (
-                ("Oxford5K", "oxford5k_bovw.npz"),
-                ("Paris6K", "paris6k_bovw.npz"),
-            )
+        *on_the_papers_own(
+            "Table II",
+            "tf-idf and learned",
+            "RootSIFT words",
+            table_2,
+            {"Oxford5K": "oxford5k_bovw.npz", "Paris6K": "paris6k_bovw.npz"},
         ),
     ],
 )
