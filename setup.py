@@ -88,8 +88,8 @@ extensions = [
     Extension(
         ".".join(pyx.with_suffix("").parts),
         [pyx.as_posix()],
-        depends=["sklearn_simlearn/_simd.h"],
-        include_dirs=["sklearn_simlearn"],
+        depends=["sklearn_simlearn/_core/simd.h"],
+        include_dirs=["sklearn_simlearn/_core"],
     )
     for pyx in kernels
 ]

@@ -28,7 +28,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn import AngularBilinearRanker
-from sklearn_simlearn._angular_dual import Dual, blocks_of_triplets
+from sklearn_simlearn.angular._dual import Dual, blocks_of_triplets
 from sklearn_simlearn.metrics import retrieval_report
 from sklearn_simlearn.similarities import CosineSimilarity
 

@@ -38,8 +38,8 @@ from sklearn_simlearn import (
     HistogramRankSVM,
     SparseMahalanobisLearner,
 )
-from sklearn_simlearn._comparison import Chosen, Dense, InnerProduct
-from sklearn_simlearn._rows import are_counts, canonical_csr
+from sklearn_simlearn._core.rows import are_counts, canonical_csr
+from sklearn_simlearn.comparison._comparison import Chosen, Dense, InnerProduct
 from sklearn_simlearn.metrics import retrieval_report
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,

@@ -29,7 +29,7 @@ from sklearn_simlearn.feature_extraction import (
     LocalFeatures,
     VisualVocabulary,
 )
-from sklearn_simlearn.index._faiss import faiss_threads
+from sklearn_simlearn.index.backends._faiss import faiss_threads
 from sklearn_simlearn.similarities import CosineSimilarity
 
 

@@ -22,10 +22,10 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn._histogram_solver import Problem, Search, Solver
-from sklearn_simlearn._histogram_table import find_length_factors, truncate
-from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn.index._exact import products_with
+from sklearn_simlearn._core.products import products_with
+from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn.histogram._solver import Problem, Search, Solver
+from sklearn_simlearn.histogram._table import find_length_factors, truncate
 from sklearn_simlearn.metrics import map_scorer, top4_scorer
 from sklearn_simlearn.model_selection import ObjectKFold, ObjectShuffleSplit
 from sklearn_simlearn.similarities import (

@@ -18,11 +18,11 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn import SparseMahalanobisLearner
-from sklearn_simlearn._mahalanobis_problem import draw_queries
-from sklearn_simlearn._random import make_generator
-from sklearn_simlearn._relevance import check_relevance
+from sklearn_simlearn._core.products import products_with
+from sklearn_simlearn._core.random import make_generator
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.datasets import make_visual_words
-from sklearn_simlearn.index._exact import products_with
+from sklearn_simlearn.mahalanobis._problem import draw_queries
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 from sklearn_simlearn.similarities import CosineSimilarity
 

@@ -22,8 +22,8 @@ from scipy import sparse
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
-from sklearn_simlearn._oasis_steps import INTERVAL
-from sklearn_simlearn._progress import timed_fit
+from sklearn_simlearn._core.progress import timed_fit
+from sklearn_simlearn.oasis._steps import INTERVAL
 
 # The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
 PLAIN_C = r"""

@@ -96,7 +96,7 @@ def make_queries(kind):
 
 def fit_one(paths, n_jobs):
     """One index over all files, a file at a time."""
-    from sklearn_simlearn.index._sources import read_file
+    from sklearn_simlearn.index.sharded._sources import read_file
 
     index = SimilarityIndex(Normalizer(), n_jobs=n_jobs)
     for i, path in enumerate(paths):

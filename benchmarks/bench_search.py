@@ -29,8 +29,8 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.index._dense import DenseItems
-from sklearn_simlearn.index._inverted import InvertedFile
+from sklearn_simlearn.index.backends._dense import DenseItems
+from sklearn_simlearn.index.backends._inverted import InvertedFile
 from sklearn_simlearn.similarities import CosineSimilarity
 
 N_WORDS = 100_000

@@ -83,7 +83,7 @@ for model in models.values():
 # The report is a page of its own, for a browser or a notebook, with a table, curves,
 # and the queries that gain and lose most.
 
-from sklearn_simlearn.display import RetrievalReport
+from sklearn_simlearn.report import RetrievalReport
 
 report = RetrievalReport(
     models,

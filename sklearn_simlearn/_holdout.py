@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn._relevance import Relevance
-from sklearn_simlearn._sklearn import StrOptions
-from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn._core.relevance import Relevance
+from sklearn_simlearn._core.sklearn import StrOptions
+from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
 # What every learner takes as `holdout`.

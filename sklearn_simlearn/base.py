@@ -17,12 +17,12 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._partitions import is_partitioned
-from sklearn_simlearn._relevance import Relevance, check_relevance
-from sklearn_simlearn._rows import check_rows
-from sklearn_simlearn._sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
-from sklearn_simlearn._typing import Matrix, MatrixLike
-from sklearn_simlearn.index._exact import products_with
+from sklearn_simlearn._core.dask import is_partitioned
+from sklearn_simlearn._core.products import products_with
+from sklearn_simlearn._core.relevance import Relevance, check_relevance
+from sklearn_simlearn._core.rows import check_rows
+from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.metrics import map_scorer
 
 __all__ = ["EncodedSimilarityMixin", "SimilarityLearner", "SimilarityMixin"]

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from sklearn_simlearn._rows import scale_columns
-from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn._core.rows import scale_columns
+from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.base import SimilarityLearner, inner_products, replacing_state
 from sklearn_simlearn.contract import check_learner
 

@@ -23,6 +23,12 @@ MODULES = ["sklearn_simlearn"] + [
     for module in pkgutil.iter_modules(sklearn_simlearn.__path__)
     if not module.name.startswith("_")
 ]
+# The folder of a learner exports what the root exports.
+MODULES[1:] = [
+    module
+    for module in MODULES[1:]
+    if not set(importlib.import_module(module).__all__) & set(sklearn_simlearn.__all__)
+]
 
 # What numpydoc would have and this project does not: a long summary where a line says
 # all, a "See Also" everywhere, nameless return values, a description of a display that

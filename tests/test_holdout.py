@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_simlearn import _holdout
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
-from sklearn_simlearn._relevance import check_relevance
 from sklearn_simlearn.metrics import precision_at_k
 from sklearn_simlearn.metrics._measure import rank_relevant_items
 

@@ -37,8 +37,8 @@ def test_a_learner_is_registered_everywhere(name):
         "an example in examples/": read(*pages("examples", "plot_*.py")),
         "a row in the table of README.rst": read("README.rst"),
         "a row in doc/user_guide/retrieval.rst": read("doc/user_guide/retrieval.rst"),
-        "a row in sklearn_simlearn/_comparison.py": read(
-            "sklearn_simlearn/_comparison.py"
+        "a row in sklearn_simlearn/comparison/_comparison.py": read(
+            "sklearn_simlearn/comparison/_comparison.py"
         ),
     }
     missing = [place for place, text in places.items() if not word.search(text)]
@@ -46,11 +46,13 @@ def test_a_learner_is_registered_everywhere(name):
 
 
 def test_every_learner_of_the_package_is_public():
-    modules = sorted(Path(sklearn_simlearn.__file__).parent.glob("_*.py"))
-    for path in modules:
+    package = Path(sklearn_simlearn.__file__).parent
+    for path in sorted(package.glob("[!_]*/_*.py")):
         if path.stem.startswith("__"):
             continue
-        module = importlib.import_module(f"sklearn_simlearn.{path.stem}")
+        module = importlib.import_module(
+            f"sklearn_simlearn.{path.parent.name}.{path.stem}"
+        )
         for name, value in vars(module).items():
             is_learner = isinstance(value, type) and issubclass(
                 value, SimilarityLearner

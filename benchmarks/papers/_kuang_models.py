@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from benchmarks.papers._frame import RANKS, Panel, column
 from sklearn_simlearn import AngularBilinearRanker
-from sklearn_simlearn._rows import unit_rows
+from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn.similarities import CosineSimilarity
 
 MNIST_FILE, CIFAR_FILE = "mnist.npz", "cifar10_gist.npz"

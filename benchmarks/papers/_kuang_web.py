@@ -23,7 +23,7 @@ from benchmarks.papers._kuang_models import (
     load_images,
     ranks_of,
 )
-from sklearn_simlearn._rows import unit_rows
+from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn.metrics import (
     average_precision,
     precision_at_k,

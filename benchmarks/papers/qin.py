@@ -20,8 +20,8 @@ from benchmarks.papers._frame import (
     on_the_papers_own,
 )
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn._histogram_pattern import search_weight_pattern
 from sklearn_simlearn.datasets import make_visual_words
+from sklearn_simlearn.histogram._pattern import search_weight_pattern
 from sklearn_simlearn.metrics import top4_scorer
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 from sklearn_simlearn.similarities import (

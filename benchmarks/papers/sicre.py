@@ -21,7 +21,7 @@ from benchmarks.papers._frame import (
     on_the_papers_own,
 )
 from sklearn_simlearn import MemoryVectorQuery
-from sklearn_simlearn._rows import power, unit_rows
+from sklearn_simlearn._core.rows import power, unit_rows
 from sklearn_simlearn.feature_extraction import VLAD
 from sklearn_simlearn.metrics import (
     average_precision,

@@ -27,9 +27,9 @@ from benchmarks.papers._frame import (
     spread,
 )
 from sklearn_simlearn import SparseMahalanobisLearner
-from sklearn_simlearn._mahalanobis import _describe
+from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn.datasets import make_visual_words
-from sklearn_simlearn.index._exact import products_with
+from sklearn_simlearn.mahalanobis._mahalanobis import _describe
 from sklearn_simlearn.similarities import CosineSimilarity
 
 NEIGHBORS = (0, 1, 2, 3)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._sklearn import validate_params
+from sklearn_simlearn._core.sklearn import validate_params
 
 DESCR = """\
 Definitions of words

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.utils import Bunch, check_random_state
 from threadpoolctl import threadpool_limits
 
-from sklearn_simlearn._sklearn import Interval, validate_params
+from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 PATCH_SIDE = 3  # pixels; 4 would leave less to learn, with mAP 0.68 for the cosine
 MIN_CONTRAST = 1.0  # standard deviation, in the images' grey levels 0..16

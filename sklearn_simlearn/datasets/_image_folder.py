@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._sklearn import validate_params
+from sklearn_simlearn._core.sklearn import validate_params
 
 # Endings of the files that `ImageReader` reads.
 ENDINGS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")

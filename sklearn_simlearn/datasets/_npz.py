@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._sklearn import Interval, validate_params
+from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 

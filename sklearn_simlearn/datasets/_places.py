@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import Bunch, check_random_state
 from threadpoolctl import threadpool_limits
 
-from sklearn_simlearn._sklearn import Interval, validate_params
+from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 HEIGHT, WIDTH = 96, 128
 N_SPOTS, N_VIEWS = 3, 5  # of a place, of a spot

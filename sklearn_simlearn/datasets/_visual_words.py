@@ -8,8 +8,8 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._random import make_generator
-from sklearn_simlearn._sklearn import Interval, validate_params
+from sklearn_simlearn._core.random import make_generator
+from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 # Cells of scratch in a block of images, some 20 bytes each. Part of the random
 # stream: another value gives other data.

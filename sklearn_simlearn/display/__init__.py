@@ -1,4 +1,4 @@
-"""Plots of rankings by scikit-learn's Display convention, and the HTML report."""
+"""Plots of rankings by scikit-learn's Display convention."""
 
 from sklearn_simlearn.display._holdout import HoldoutDisplay
 from sklearn_simlearn.display._learned import (
@@ -9,7 +9,6 @@ from sklearn_simlearn.display._learned import (
 from sklearn_simlearn.display._neighbors import NeighborsDisplay
 from sklearn_simlearn.display._precision_at_rank import PrecisionAtRankDisplay
 from sklearn_simlearn.display._precision_recall import MeanPrecisionRecallDisplay
-from sklearn_simlearn.display._report import RetrievalReport
 from sklearn_simlearn.display._similarities import SimilarityDistributionDisplay
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "MeanPrecisionRecallDisplay",
     "NeighborsDisplay",
     "PrecisionAtRankDisplay",
-    "RetrievalReport",
     "SimilarityDistributionDisplay",
     "WeightTableDisplay",
 ]

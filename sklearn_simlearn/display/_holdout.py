@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from sklearn_simlearn._model import find_model
+from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.display._style import (
     BLACK,
     COLORS,

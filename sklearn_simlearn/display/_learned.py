@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from sklearn_simlearn._model import find_model
-from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.display._pictures import read_pictures
 from sklearn_simlearn.display._style import (
     BLACK,

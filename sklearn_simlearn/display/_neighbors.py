@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from sklearn_simlearn._relevance import check_relevance, stack_targets
-from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn._core.relevance import check_relevance, stack_targets
+from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.display._pictures import (
     as_sequence,
     check_length,

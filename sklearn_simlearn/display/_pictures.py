@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn._core.sklearn import num_samples
 
 
 def check_length(name: str, values, length: int, of: str) -> None:

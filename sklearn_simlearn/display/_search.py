@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn._model import find_model
-from sklearn_simlearn._relevance import check_relevance, stack_targets
-from sklearn_simlearn._sklearn import get_chunk_n_rows, num_samples
+from sklearn_simlearn._core.relevance import check_relevance, stack_targets
+from sklearn_simlearn._core.sklearn import get_chunk_n_rows, num_samples
+from sklearn_simlearn._core.unwrap import find_model
 
 
 class Found(NamedTuple):

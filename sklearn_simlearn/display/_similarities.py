@@ -3,9 +3,9 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_simlearn._model import find_model
-from sklearn_simlearn._relevance import check_relevance
-from sklearn_simlearn._sklearn import num_samples
+from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.display._style import BLACK, COLORS, legend_beside, new_axes
 
 # Pairs that are looked at; more would change no bar by a pixel.

@@ -1,6 +1,6 @@
 """What the plots share: axes, colours, markers, legends that cover nothing."""
 
-from sklearn_simlearn._sklearn import check_matplotlib_support
+from sklearn_simlearn._core.sklearn import check_matplotlib_support
 
 # The colours of Okabe and Ito, which people of any colour vision tell apart, without
 # yellow, which is too light for lines on white.

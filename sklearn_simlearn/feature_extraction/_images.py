@@ -10,15 +10,15 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from sklearn_simlearn._progress import progress
-from sklearn_simlearn._sklearn import (
+from sklearn_simlearn._core.progress import progress
+from sklearn_simlearn._core.sklearn import (
     DocLinkMixin,
     Interval,
     StrOptions,
     fit_context,
     num_samples,
 )
-from sklearn_simlearn._warn import warn_user
+from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.feature_extraction._decode import (
     MAX_FILE,
     as_pixels,

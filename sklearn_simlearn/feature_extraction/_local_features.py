@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_simlearn.index._storage import HEADER, open_folder, write_folder
+from sklearn_simlearn._core.storage import HEADER, open_folder, write_folder
 
 KIND = "local features"
 GEOMETRY = ("x", "y", "scale", "angle")

@@ -15,7 +15,7 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
+from sklearn_simlearn._core.sklearn import DocLinkMixin, Interval, fit_context
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._images import as_images, check_sources
 from sklearn_simlearn.feature_extraction._optional import import_optional

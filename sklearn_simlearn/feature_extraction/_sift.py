@@ -6,7 +6,12 @@ from typing import Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
+from sklearn_simlearn._core.sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from sklearn_simlearn.feature_extraction._images import as_images, check_sources
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._optional import import_optional

@@ -14,7 +14,12 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
+from sklearn_simlearn._core.sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._images import as_images
 from sklearn_simlearn.feature_extraction._optional import import_optional

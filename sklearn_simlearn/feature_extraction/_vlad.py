@@ -15,15 +15,15 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._rows import check_rows, power
-from sklearn_simlearn._sklearn import (
+from sklearn_simlearn._core.rows import check_rows, power
+from sklearn_simlearn._core.sklearn import (
     DocLinkMixin,
     Interval,
     StrOptions,
     fit_context,
     get_chunk_n_rows,
 )
-from sklearn_simlearn._typing import Matrix, MatrixLike
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._vocabulary import (
     VisualVocabulary,

@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import (
+from sklearn_simlearn._core.sklearn import (
     DocLinkMixin,
     Interval,
     StrOptions,

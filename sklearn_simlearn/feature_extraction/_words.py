@@ -4,8 +4,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestNeighbors
 
+from sklearn_simlearn._core.threads import faiss_threads
 from sklearn_simlearn.feature_extraction._optional import has_faiss, import_optional
-from sklearn_simlearn.index._faiss import faiss_threads
 
 # Descriptors that are converted and compared at a time.
 BLOCK = 2**16

@@ -1,7 +1,7 @@
 """Search: the best items for a query, for any estimator."""
 
 from sklearn_simlearn.index._index import SimilarityIndex
-from sklearn_simlearn.index._postgres import PostgresIndex
-from sklearn_simlearn.index._sharded import ShardedIndex
+from sklearn_simlearn.index.postgres import PostgresIndex
+from sklearn_simlearn.index.sharded import ShardedIndex
 
 __all__ = ["PostgresIndex", "ShardedIndex", "SimilarityIndex"]

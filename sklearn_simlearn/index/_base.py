@@ -11,10 +11,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn import _model
-from sklearn_simlearn._sets import read_groups
-from sklearn_simlearn._sklearn import DocLinkMixin
-from sklearn_simlearn.index import _tables
+from sklearn_simlearn._core import unwrap
+from sklearn_simlearn._core.groups import read_groups
+from sklearn_simlearn._core.sklearn import DocLinkMixin
+from sklearn_simlearn.index import _metadata
 
 
 class BaseIndex(DocLinkMixin, BaseEstimator):
@@ -28,7 +28,7 @@ class BaseIndex(DocLinkMixin, BaseEstimator):
         estimator = self.estimator
         if not is_fitted(estimator):
             estimator = clone(estimator).fit(X, y)
-        return estimator, _model.find_model(estimator)
+        return estimator, unwrap.find_model(estimator)
 
     def _check_estimator(self):
         if not self.__sklearn_is_fitted__():
@@ -83,7 +83,7 @@ class BaseIndex(DocLinkMixin, BaseEstimator):
             return
         for start, block in sets.blocks(sizes, n_rows):
             batch = slice(start, start + len(block.sizes))
-            part = _tables.take(X, block.rows)
+            part = _metadata.take(X, block.rows)
             params = {} if are_single else {"groups": block.of_row}
             Q = self._model.encode_queries(self._model.prepare(part), **params)
             yield batch, part, Q

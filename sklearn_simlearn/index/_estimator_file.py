@@ -1,6 +1,6 @@
 """The estimator of an index as a file, by skops."""
 
-from sklearn_simlearn.index._storage import damaged
+from sklearn_simlearn._core.storage import damaged
 
 ESTIMATOR_FILE = "estimator.skops"
 

@@ -5,18 +5,18 @@ from functools import partial
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn import _model
-from sklearn_simlearn._sklearn import validate_parameter_constraints
-from sklearn_simlearn.index import _tables
-from sklearn_simlearn.index._backends import BACKENDS, UNCHECKED, find_backend
-from sklearn_simlearn.index._encodings import agree, encode_items
+from sklearn_simlearn._core import unwrap
+from sklearn_simlearn._core.sklearn import validate_parameter_constraints
+from sklearn_simlearn._core.storage import damaged, open_folder, write_folder
+from sklearn_simlearn.index import _metadata
+from sklearn_simlearn.index._encoded_items import agree, encode_items
 from sklearn_simlearn.index._estimator_file import (
     ESTIMATOR_FILE,
     dump_estimator,
     load_estimator,
 )
 from sklearn_simlearn.index._ids import Ids
-from sklearn_simlearn.index._storage import damaged, open_folder, write_folder
+from sklearn_simlearn.index.backends._registry import BACKENDS, UNCHECKED, find_backend
 
 # Parameters that are estimators; those in `rerank` are not stored at all.
 NOT_STORED = ("estimator", "rerank")
@@ -68,7 +68,7 @@ class FolderMixin:
         for name in TABLES:
             table = self._table(f"_{name}")
             if table is not None:
-                parts, header["tables"][name] = _tables.to_arrays(table, name)
+                parts, header["tables"][name] = _metadata.to_arrays(table, name)
                 arrays |= _prefixed(f"{name}_", parts)
         write_folder(folder, header, arrays, files)
 
@@ -133,14 +133,14 @@ class FolderMixin:
     def _table(self, name):
         """A table that may still lie in the folder."""
         table = getattr(self, name)
-        if isinstance(table, _tables.Stored):
+        if isinstance(table, _metadata.Stored):
             table = table.read()
             setattr(self, name, table)
         return table
 
     def _attach(self, estimator):
         """Take an estimator for the stored items, if it is the one they come from."""
-        model = _model.find_model(estimator)
+        model = unwrap.find_model(estimator)
         encoded = encode_items(model, self._table("_sample"))
         if not agree(encoded, self._table("_encoded_sample")):
             raise ValueError(
@@ -213,7 +213,9 @@ class FolderMixin:
             n_rows = None if "sample" in name else len(ids)
             stored = None
             if name in tables:
-                stored = _tables.Stored(arrays.group(f"{name}_"), tables[name], n_rows)
+                stored = _metadata.Stored(
+                    arrays.group(f"{name}_"), tables[name], n_rows
+                )
             setattr(self, f"_{name}", stored)
 
     def __getstate__(self):
@@ -225,7 +227,7 @@ class FolderMixin:
             state["_model"] = None
             for name in TABLES:
                 table = self._table(f"_{name}")
-                is_stored = isinstance(table, _tables.StoredTexts)
+                is_stored = isinstance(table, _metadata.StoredTexts)
                 state[f"_{name}"] = list(table) if is_stored else table
         return state
 
@@ -234,7 +236,7 @@ class FolderMixin:
         if "_items" in state:
             self._items = find_backend(self.backend_).from_arrays(state["_items"])
             if "estimator_" in state:
-                self._model = _model.find_model(self.estimator_)
+                self._model = unwrap.find_model(self.estimator_)
 
 
 def _prefixed(prefix, arrays):

@@ -8,29 +8,33 @@ from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklearn_simlearn import _model
-from sklearn_simlearn._sklearn import (
+from sklearn_simlearn._core import unwrap
+from sklearn_simlearn._core.sklearn import (
     HasMethods,
     Interval,
     StrOptions,
     fit_context,
     num_samples,
 )
-from sklearn_simlearn.index import _tables
-from sklearn_simlearn.index._backends import BACKENDS, SEARCH_OPTIONS, find_backend
+from sklearn_simlearn._core.storage import damaged
+from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import BaseIndex, check_k
-from sklearn_simlearn.index._encodings import (
+from sklearn_simlearn.index._encoded_items import (
     agree,
     as_kind,
     encode_items,
     have_unit_length,
 )
+from sklearn_simlearn.index._filters import cut_lists, read_exclude, read_filter
 from sklearn_simlearn.index._folder import FolderMixin
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
 from sklearn_simlearn.index._rerank import RerankMixin
-from sklearn_simlearn.index._selection import cut_lists, read_exclude, read_filter
-from sklearn_simlearn.index._storage import damaged
+from sklearn_simlearn.index.backends._registry import (
+    BACKENDS,
+    SEARCH_OPTIONS,
+    find_backend,
+)
 
 # Items whose encodings are compared when an estimator is replaced and the raw items
 # are not there: enough that a changed weight of a word shows, few enough to keep.
@@ -198,7 +202,7 @@ class SimilarityIndex(
             ids = Ids(np.arange(n_items), is_numbered=True)
         else:
             ids = Ids(check_ids(ids, n_items))
-        metadata = _tables.check_metadata(metadata, n_items)
+        metadata = _metadata.check_metadata(metadata, n_items)
         estimator, model = self._take_estimator(X, y)
         encoded = encode_items(model, X)
         items = self._build(encoded)
@@ -284,7 +288,7 @@ class SimilarityIndex(
         ids = self._ids.number(n_items) if ids is None else check_ids(ids, n_items)
         ids = self._ids.append(ids)
         known = self._table("_metadata")
-        metadata = _tables.check_metadata(metadata, n_items, like=known)
+        metadata = _metadata.check_metadata(metadata, n_items, like=known)
         if metadata is not None and known is None:
             raise ValueError(
                 "The index has no metadata: give that of all items to `fit`."
@@ -292,9 +296,9 @@ class SimilarityIndex(
         encoded = self._convert(encode_items(self._model, X), X)
         raw = self._table("_raw")
         if raw is not None:
-            raw = _tables.join(raw, _tables.as_table(X))
+            raw = _metadata.join(raw, _metadata.as_table(X))
         if metadata is not None:
-            metadata = _tables.join(known, metadata)
+            metadata = _metadata.join(known, metadata)
         self._items.add(encoded, n_threads=self._n_threads)
         self._ids, self._metadata, self._raw = ids, metadata, raw
         self._is_unit = self._is_unit and have_unit_length(encoded)
@@ -362,7 +366,7 @@ class SimilarityIndex(
             What became of the stored items.
         """
         check_is_fitted(self)
-        model = _model.find_model(estimator)
+        model = unwrap.find_model(estimator)
         raw = self._table("_raw")
         if raw is None or self._model is None:
             encoded = encode_items(model, self._table("_sample"))
@@ -379,7 +383,7 @@ class SimilarityIndex(
                     "them anew, or fit this one again."
                 )
             kept = np.flatnonzero(self._ids.alive)
-            raw = _tables.take(raw, kept)
+            raw = _metadata.take(raw, kept)
             encoded = encode_items(model, raw)
             self._items = self._build(encoded)
             self._metadata = _take_or_none(self._table("_metadata"), kept)
@@ -425,7 +429,7 @@ class SimilarityIndex(
         ids, metadata = self._fitted("_ids"), self._table("_metadata")
         if metadata is None or not ids.has_removed:
             return metadata
-        return _tables.take(metadata, np.flatnonzero(ids.alive))
+        return _metadata.take(metadata, np.flatnonzero(ids.alive))
 
     @property
     def n_items_(self):
@@ -450,11 +454,11 @@ class SimilarityIndex(
     def _keep(self, X, encoded):
         """Keep what later changes of the index need of its items."""
         self._is_unit = have_unit_length(encoded)
-        X = _tables.as_table(X)
+        X = _metadata.as_table(X)
         self._raw = copy(X) if self.store_items else None
         n_items = num_samples(X)
         rows = np.unique(np.linspace(0, n_items - 1, SAMPLE).astype(np.int64))
-        self._sample, self._encoded_sample = _tables.take(X, rows), encoded[rows]
+        self._sample, self._encoded_sample = _metadata.take(X, rows), encoded[rows]
 
     def _search(
         self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
@@ -520,4 +524,4 @@ class SimilarityIndex(
 
 
 def _take_or_none(table, rows):
-    return None if table is None else _tables.take(table, rows)
+    return None if table is None else _metadata.take(table, rows)

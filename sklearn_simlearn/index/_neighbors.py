@@ -6,8 +6,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import num_samples
-from sklearn_simlearn.index import _tables
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.index import _metadata
 
 # Neighbours that a search within a radius first asks for.
 FIRST_NEIGHBORS = 32
@@ -119,7 +119,7 @@ class NeighborsMixin:
         waiting, k = np.arange(n_queries), min(FIRST_NEIGHBORS, self.n_items_)
         while len(waiting):
             scores, rows = self._search(
-                _tables.take(X, waiting),
+                _metadata.take(X, waiting),
                 k,
                 exclude=None if exclude is None else exclude[waiting],
                 need_unit=True,
@@ -198,7 +198,7 @@ class NeighborsMixin:
                 "with store_items=True."
             )
         if self._ids.has_removed:
-            raw = _tables.take(raw, np.flatnonzero(self._ids.alive))
+            raw = _metadata.take(raw, np.flatnonzero(self._ids.alive))
         return raw, self.ids_
 
     def _places(self):

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._sklearn import num_samples
-from sklearn_simlearn.index import _tables
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import is_fitted
-from sklearn_simlearn.index._encodings import as_kind
-from sklearn_simlearn.index._selection import cut_lists, read_exclude
+from sklearn_simlearn.index._encoded_items import as_kind
+from sklearn_simlearn.index._filters import cut_lists, read_exclude
 
 # Queries that are re-ranked at a time, which bounds what a step has to hold.
 N_QUERIES = 256
@@ -59,7 +59,7 @@ class Queries:
 
     def encode_items(self, ids):
         """Surrogate queries of stored items."""
-        raw = _tables.take(self.index._stored_items(), self.index._ids.find(ids))
+        raw = _metadata.take(self.index._stored_items(), self.index._ids.find(ids))
         return Queries(self.index, raw).encode()
 
     def search(self, Q, k):
@@ -112,7 +112,7 @@ class RerankMixin:
             part = range(start, min(start + length, n_queries))
             queries = Queries(
                 self,
-                _tables.take(X, np.array(part)),
+                _metadata.take(X, np.array(part)),
                 None if features is None else features[batch],
                 groups=groups,
                 excluded=None if exclude is None else cut_lists(exclude, batch),
@@ -201,7 +201,7 @@ class RerankMixin:
         raw, alive = self._stored_items(), np.flatnonzero(self._ids.alive)
         for start in range(0, len(alive), N_QUERIES):
             rows = alive[start : start + N_QUERIES]
-            queries = Queries(self, _tables.take(raw, rows), ids=self._ids.take(rows))
+            queries = Queries(self, _metadata.take(raw, rows), ids=self._ids.take(rows))
             scores, found = self._apply(self._steps, queries, k)
             yield self._ids.take(found), scores
 

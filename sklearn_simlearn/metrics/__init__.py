@@ -1,6 +1,6 @@
 """Ranking measures, per query and averaged, and the scorers made of them."""
 
-from sklearn_simlearn._relevance import PairwiseRelevance
+from sklearn_simlearn._core.relevance import PairwiseRelevance
 from sklearn_simlearn.metrics._ranking import (
     average_precision,
     mean_average_precision,

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array, gen_batches
 
-from sklearn_simlearn._sklearn import (
+from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     check_sample_weight,

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_simlearn._sklearn import StrOptions, validate_params
-from sklearn_simlearn._typing import MatrixLike
+from sklearn_simlearn._core.sklearn import StrOptions, validate_params
+from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics._measure import (
     COMMON_CONSTRAINTS,
     CUT,

@@ -11,7 +11,7 @@ from libc.math cimport NAN
 from libc.stdint cimport int8_t, int32_t, int64_t
 import numpy as np
 
-cdef extern from "_simd.h":
+cdef extern from "simd.h":
     void count_greater_float(
         const float* keys, int32_t n_keys, const float* scores, Py_ssize_t n_scores,
         int32_t* position) noexcept nogil

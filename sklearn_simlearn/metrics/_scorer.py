@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from sklearn_simlearn._model import find_model
-from sklearn_simlearn._partitions import in_memory, read_partitions
-from sklearn_simlearn._relevance import (
-    check_query_mask,
-    check_relevance,
-    stack_targets,
-)
-from sklearn_simlearn._sets import (
+from sklearn_simlearn._core.dask import in_memory, read_partitions
+from sklearn_simlearn._core.groups import (
     Sets,
     read_query_groups,
     refuse_mixed_sets,
     set_relevance,
 )
-from sklearn_simlearn._sklearn import StrOptions, num_samples, validate_params
-from sklearn_simlearn._typing import MatrixLike
+from sklearn_simlearn._core.relevance import (
+    check_query_mask,
+    check_relevance,
+    stack_targets,
+)
+from sklearn_simlearn._core.sklearn import StrOptions, num_samples, validate_params
+from sklearn_simlearn._core.typing import MatrixLike
+from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.metrics._measure import (
     CUT,
     MEASURES,

@@ -6,9 +6,13 @@ import numpy as np
 from sklearn.model_selection import BaseShuffleSplit, GroupKFold, GroupShuffleSplit
 from sklearn.utils import check_random_state
 
-from sklearn_simlearn._relevance import DISTRACTOR, check_query_mask, check_relevance
-from sklearn_simlearn._sets import draw_sets
-from sklearn_simlearn._sklearn import Interval, num_samples, validate_params
+from sklearn_simlearn._core.groups import draw_sets
+from sklearn_simlearn._core.relevance import (
+    DISTRACTOR,
+    check_query_mask,
+    check_relevance,
+)
+from sklearn_simlearn._core.sklearn import Interval, num_samples, validate_params
 
 
 class _ByObject:

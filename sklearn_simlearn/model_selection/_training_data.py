@@ -9,7 +9,7 @@ from sklearn.utils.metadata_routing import (
     process_routing,
 )
 
-from sklearn_simlearn._sklearn import DocLinkMixin, HasMethods, fit_context
+from sklearn_simlearn._core.sklearn import DocLinkMixin, HasMethods, fit_context
 from sklearn_simlearn.metrics import RetrievalScorer
 
 

@@ -9,7 +9,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, fit_context
+from sklearn_simlearn._core.sklearn import DocLinkMixin, Interval, fit_context
 from sklearn_simlearn.reranking._graph import as_matrix, check_index, find_graph
 from sklearn_simlearn.reranking._lists import (
     affinities,

@@ -8,7 +8,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
+from sklearn_simlearn._core.sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from sklearn_simlearn.reranking._graph import (
     as_links,
     as_matrix,

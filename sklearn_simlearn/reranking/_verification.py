@@ -11,7 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._sklearn import DocLinkMixin, Interval, StrOptions, fit_context
+from sklearn_simlearn._core.sklearn import (
+    DocLinkMixin,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries

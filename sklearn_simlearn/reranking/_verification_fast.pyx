@@ -31,7 +31,7 @@ cpdef enum:
 cdef extern from *:
     """
     #include <math.h>
-    #include "_simd.h"
+    #include "simd.h"
 
     typedef struct {
         int32_t n, capacity;

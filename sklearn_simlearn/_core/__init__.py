@@ -1,0 +1,1 @@
+"""Code that two or more packages share. It imports nothing above it."""

@@ -1,0 +1,197 @@
+"""Sets of samples that query together."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import column_or_1d
+
+from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+
+# Members of small sets that are compared at a time.
+SETS_TOGETHER = 256
+
+
+class Sets(NamedTuple):
+    """Sets of rows of the data.
+
+    Attributes
+    ----------
+    rows : ndarray of int64
+        The rows of the first set, of the second, and so on.
+
+    offsets : ndarray of shape (n_sets + 1,), int64
+        Set s has the slots ``offsets[s]`` to ``offsets[s + 1] - 1`` of `rows`.
+
+    names : ndarray of shape (n_sets,) or None
+        What the user calls them.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    names: np.ndarray | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    @property
+    def of_row(self) -> np.ndarray:
+        """Set of each slot of `rows`."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def block(self, start: int, stop: int) -> "Sets":
+        """The sets `start` to ``stop - 1``."""
+        offsets = self.offsets[start : stop + 1]
+        return Sets(self.rows[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def blocks(self, cost: np.ndarray, limit: int) -> Iterator[tuple[int, "Sets"]]:
+        """Consecutive sets of limited total cost, or one, with the number of the first.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (n_sets,)
+        limit : int
+        """
+        total, start = np.cumsum(cost), 0
+        while start < len(total):
+            spent = total[start - 1] if start else 0
+            stop = int(np.searchsorted(total, spent + limit, side="right"))
+            stop = max(stop, start + 1)
+            yield start, self.block(start, stop)
+            start = stop
+
+
+def sets_of_one(rows: np.ndarray) -> Sets:
+    """Each row as a set of its own."""
+    return Sets(rows, np.arange(len(rows) + 1), rows)
+
+
+def read_groups(groups: ArrayLike | None, n_samples: int) -> Sets:
+    """Check `groups`, to which every sample belongs; each is its own set if None."""
+    if groups is None:
+        return sets_of_one(np.arange(n_samples))
+    groups = _check_groups(groups, n_samples)
+    if _is_missing(groups).any():
+        raise ValueError("groups contains NaN or None: every query belongs to a set.")
+    return _sort_into_sets(groups, np.arange(n_samples))
+
+
+def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:
+    """The sets of those that can query; no set for a group of -1, NaN or None.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n_samples,) or None
+        Set of each sample; each is its own set if None.
+
+    can_query : ndarray of shape (n_samples,), dtype bool
+        Samples that may be in a set.
+    """
+    if groups is None:
+        return sets_of_one(np.flatnonzero(can_query))
+    groups = _check_groups(groups, len(can_query))
+    in_set = can_query & ~_is_missing(groups)
+    if groups.dtype.kind in "ifO":
+        in_set &= groups != DISTRACTOR
+    rows = np.flatnonzero(in_set)
+    return _sort_into_sets(groups[rows], rows)
+
+
+def set_relevance(
+    relevance: Relevance, sets: Sets, items, *, graded: bool = False
+) -> np.ndarray:
+    """Relevance of samples to sets: the smallest of that to their members.
+
+    So an item is relevant to a set if it is relevant to all members, and junk if it is
+    junk to one of them.
+
+    Parameters
+    ----------
+    relevance : Relevance
+        Of samples to each other.
+
+    sets : Sets
+        Few enough to compare all their members with all items.
+
+    items : slice or ndarray of int
+        Samples that are ranked.
+
+    graded : bool, default=False
+        Whether relevance is by weight.
+
+    Returns
+    -------
+    block : ndarray of shape (n_sets, n_items)
+    """
+    find = relevance.graded_block if graded else relevance.block
+    block = find(sets.rows, items)
+    if (sets.sizes == 1).all():
+        return block
+    return np.minimum.reduceat(block, sets.offsets[:-1], axis=0)
+
+
+def refuse_mixed_sets(relevance: Relevance, sets: Sets) -> None:
+    """Refuse sets with members that are not relevant to each other."""
+    for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
+        related = relevance.block(block.rows, block.rows) > 0
+        if (~related & (block.of_row[:, None] == block.of_row)).any():
+            raise ValueError(
+                "groups puts samples into one set that are not relevant to each other "
+                "by y. A set of queries shows one object."
+            )
+
+
+def draw_sets(
+    relevance: Relevance,
+    can_query: np.ndarray,
+    size: int,
+    rng: np.random.RandomState | np.random.Generator,
+) -> Sets:
+    """Disjoint sets of `size` samples to which the same samples are relevant."""
+    kind = relevance.kinds()
+    rows = rng.permutation(np.flatnonzero(can_query))
+    kinds = _sort_into_sets(kind[rows], rows)
+
+    # One sample of a kind is left to be found; what makes no whole set does not query.
+    n_of_kind = np.bincount(kind[relevance.can_query])[kinds.names]
+    size = np.minimum(np.clip(n_of_kind - 1, 1, size), kinds.sizes)
+    n_used = np.repeat(kinds.sizes // size * size, kinds.sizes)
+    place = np.arange(len(rows)) - np.repeat(kinds.offsets[:-1], kinds.sizes)
+    used = place < n_used
+    starts_set = (place % np.repeat(size, kinds.sizes) == 0)[used]
+    first = np.append(np.flatnonzero(starts_set), len(starts_set))
+    return Sets(kinds.rows[used], first)
+
+
+def _sort_into_sets(group, rows):
+    """Rows with the same group form a set; sets in sorted order, rows in their own."""
+    try:
+        order = np.argsort(group, kind="stable")
+    except TypeError:
+        raise TypeError(
+            "groups mixes labels of different types: use integers only, or strings "
+            "only."
+        ) from None
+    group = group[order]
+    is_first = np.ones(len(group), dtype=bool)
+    is_first[1:] = group[1:] != group[:-1]
+    first = np.flatnonzero(is_first)
+    return Sets(rows[order], np.append(first, len(rows)), group[first])
+
+
+def _check_groups(groups, n_samples):
+    groups = column_or_1d(groups)
+    if len(groups) != n_samples:
+        raise ValueError(
+            f"groups and X must have the same number of samples; got {len(groups)} and "
+            f"{n_samples}."
+        )
+    return groups
+
+
+def _is_missing(groups):
+    if groups.dtype.kind not in "fO":
+        return np.zeros(len(groups), dtype=bool)
+    return np.array([group is None or group != group for group in groups], dtype=bool)

@@ -1,0 +1,76 @@
+"""Inner products of queries with all items, which learners and scorers ask for."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.extmath import safe_sparse_dot
+
+from sklearn_simlearn._core._products_fast import score_queries
+from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.typing import Matrix
+
+# Items whose scores stay in the cache, and queries that a kernel answers at a time: it
+# holds back Ctrl-C until it is done.
+N_ITEMS = 65_536
+N_QUERIES = 256
+
+
+class Postings:
+    """Sparse items by their words, for inner products with all of them.
+
+    Parameters
+    ----------
+    D : canonical csr_array of shape (n_items, n_features)
+        Items. They are copied.
+    """
+
+    def __init__(self, D: sparse.csr_array):
+        self.shape, self.dtype = D.shape, D.dtype
+        self._blocks = []
+        for first in range(0, D.shape[0], N_ITEMS):
+            block = D[first : first + N_ITEMS].tocsc()
+            start = block.indptr.astype(np.int64, copy=False)
+            places = block.indices.astype(np.int32, copy=False)
+            self._blocks.append((start, places, block.data))
+
+    def scores(self, Q: sparse.csr_array, n_threads: int = 1) -> np.ndarray:
+        """Q @ D.T, dense; the sums of SciPy's product to the last bit."""
+        indptr = Q.indptr.astype(np.int64, copy=False)
+        words = Q.indices.astype(np.int32, copy=False)
+        out = np.zeros((Q.shape[0], self.shape[0]), dtype=self.dtype)
+        for i, block in enumerate(self._blocks):
+            rows = slice(i * N_ITEMS, (i + 1) * N_ITEMS)
+            for first in range(0, Q.shape[0], N_QUERIES):
+                score_queries(
+                    indptr[first : first + N_QUERIES + 1],
+                    words,
+                    Q.data,
+                    *block,
+                    n_threads,
+                    out[first : first + N_QUERIES, rows],
+                )
+        return out
+
+
+def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarray]:
+    """A function from queries to their inner products with the rows of D.
+
+    The postings of sparse items are made once, for the first queries they serve.
+    """
+    D = canonical_csr(D) if sparse.issparse(D) else np.asarray(D)
+    postings = None
+
+    def products(Q):
+        nonlocal postings
+        if not sparse.issparse(Q):
+            return safe_sparse_dot(np.asarray(Q), D.T, dense_output=True)
+        if not sparse.issparse(D):
+            return safe_sparse_dot(Q, D.T, dense_output=True)
+        if Q.dtype != D.dtype:
+            return (Q @ D.T).toarray()
+        if postings is None:
+            postings = Postings(D)
+        return postings.scores(canonical_csr(Q), n_threads=n_threads)
+
+    return products

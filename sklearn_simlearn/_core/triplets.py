@@ -1,0 +1,283 @@
+"""Triplets: those the user gives, and those drawn from y a block at a time."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array
+
+from sklearn_simlearn._core.relevance import ColumnRelevance, PairRelevance, Relevance
+
+# Rounds of redrawing before a query that keeps drawing relevant samples as negatives
+# gets the list of its irrelevant ones.
+N_REDRAWS = 20
+
+# Pairs in a row that may miss the threshold before the drawing is given up.
+MAX_REFUSED = 1_000_000
+
+
+def check_triplets(triplets, n_samples: int) -> np.ndarray:
+    """Check triplets that the user gives as rows of X; returns them as int64."""
+    triplets = check_array(triplets, dtype=None, input_name="triplets")
+    if triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+        raise ValueError(
+            "triplets must be integers of shape (n_triplets, 3); got "
+            f"{triplets.dtype} of shape {triplets.shape}."
+        )
+    if triplets.min() < 0 or triplets.max() >= n_samples:
+        raise ValueError(
+            f"triplets must be rows of X, from 0 to {n_samples - 1}; got "
+            f"{triplets.min()} to {triplets.max()}."
+        )
+    return np.ascontiguousarray(triplets, dtype=np.int64)
+
+
+def triplet_sampler(relevance: Relevance, *, threshold: float = 0.0):
+    """A sampler of (query, relevant, irrelevant) triplets.
+
+    Parameters
+    ----------
+    relevance : Relevance
+        Which samples are relevant to which.
+
+    threshold : float, default=0.0
+        Pairs up to this count as irrelevant: of this joint probability with a
+        relevance matrix, of this weight with relevance by pairs. Labels have neither.
+
+    Returns
+    -------
+    sampler : object
+        ``sampler.draw(n, rng)`` gives an array of shape (n, 3) of sample numbers.
+    """
+    if isinstance(relevance, PairRelevance) and threshold > 0:
+        relevance = _drop_weak_pairs(relevance, threshold)
+    relevance.require_triplets()
+    if relevance.labels is not None:
+        return LabelTriplets(relevance)
+    if isinstance(relevance, PairRelevance):
+        return PairTriplets(relevance)
+    return ColumnTriplets(relevance, threshold)
+
+
+class LabelTriplets:
+    """Query uniform, positive uniform in its class, negative uniform outside."""
+
+    def __init__(self, relevance: Relevance):
+        labels = relevance.labels
+        # Samples sorted by class, distractors first: a class is one run of places.
+        self.order = np.argsort(labels, kind="stable")
+        self.place = np.empty(len(labels), dtype=np.intp)
+        self.place[self.order] = np.arange(len(labels))
+        _, index, size = np.unique(labels, return_inverse=True, return_counts=True)
+        self.start = (np.cumsum(size) - size)[index]
+        self.size = size[index]
+        self.queries = np.flatnonzero(relevance.find_queries())
+
+    def draw(self, n_triplets, rng):
+        query = self.queries[rng.integers(len(self.queries), size=n_triplets)]
+        start, size = self.start[query], self.size[query]
+        # One of the others of the class: a draw from one fewer steps over the query.
+        positive = start + rng.integers(size - 1)
+        positive += positive >= self.place[query]
+        negative, _ = self.draw_negatives(query, rng)
+        return np.column_stack([query, self.order[positive], negative])
+
+    def draw_negatives(self, query, rng):
+        """A negative for each query, and whether there is one."""
+        start, size = self.start[query], self.size[query]
+        # One of the samples outside: the class is one run to step over.
+        negative = rng.integers(len(self.order) - size)
+        negative += np.where(negative >= start, size, 0)
+        return self.order[negative], np.ones(len(query), dtype=bool)
+
+
+class _RedrawnNegatives(ABC):
+    """Negatives drawn from all samples, again and again until they are irrelevant."""
+
+    def __init__(self, n_samples):
+        self.n_samples = n_samples
+        self.irrelevant = {}
+        self.no_irrelevant = np.zeros(n_samples, dtype=bool)
+
+    @abstractmethod
+    def is_irrelevant(self, query, item):
+        """Whether items are irrelevant to queries, one by one."""
+
+    def draw_negatives(self, query, rng):
+        """A negative for each query, and whether there is one."""
+        negative = np.zeros(len(query), dtype=np.intp)
+        todo = np.flatnonzero(~self.no_irrelevant[query])
+        for _ in range(N_REDRAWS):
+            if len(todo) == 0:
+                break
+            negative[todo] = rng.integers(self.n_samples, size=len(todo))
+            todo = todo[~self.is_irrelevant(query[todo], negative[todo])]
+        for i in todo:
+            choices = self._irrelevant_to(query[i])
+            if len(choices):
+                negative[i] = choices[rng.integers(len(choices))]
+        return negative, ~self.no_irrelevant[query]
+
+    def _irrelevant_to(self, query):
+        if query not in self.irrelevant:
+            items = np.arange(self.n_samples)
+            queries = np.full(self.n_samples, query)
+            self.irrelevant[query] = items[self.is_irrelevant(queries, items)]
+            self.no_irrelevant[query] = len(self.irrelevant[query]) == 0
+        return self.irrelevant[query]
+
+
+class ColumnTriplets(_RedrawnNegatives):
+    r"""Pairs in proportion to their joint probability, negatives uniform.
+
+    With :math:`R` the relevance of samples to columns, a pair is drawn with
+
+    .. math::
+
+        P(p_1, p_2) \propto \sum_c P(p_1 | c)\, P(p_2 | c)\, P(c)
+        \propto \sum_c \frac{R_{1c} R_{2c}}{\sum_p R_{pc}},
+        \qquad p_1 \ne p_2 ,
+
+    by drawing an entry of :math:`R`, which is a query and a column, and then another
+    entry of that column. No sample-by-sample matrix is built.
+    """
+
+    def __init__(self, relevance: ColumnRelevance, threshold: float):
+        super().__init__(len(relevance))
+        self.threshold = threshold
+        self.junk = relevance.junk
+        entries = relevance.memberships.tocoo()
+        self.is_member = relevance.memberships.sign()
+        n_columns = entries.shape[1]
+        total = np.bincount(entries.col, entries.data, minlength=n_columns)
+        self.scaled = _probabilities(relevance.memberships, total)
+
+        # Entries by column, the largest of a column last: the sum before it is the sum
+        # of all others, however small they are beside it.
+        order = np.lexsort((entries.data, entries.col))
+        self.row, self.column = entries.row[order], entries.col[order]
+        weight = entries.data[order]
+        share = weight / total[self.column]
+        n_entries = np.bincount(self.column, minlength=n_columns)
+        self.column_start = np.concatenate([[0], np.cumsum(n_entries)])
+        is_last = np.arange(len(order)) == self.column_start[self.column + 1] - 1
+        others = np.bincount(self.column, np.where(is_last, 0, share), n_columns)
+        self.share = share
+        self.share_before = np.concatenate([[0], np.cumsum(share)[:-1]])
+        self.others = np.where(is_last, others[self.column], 1 - share)
+        self.mass = weight * self.others
+        self.mass_up_to = np.cumsum(self.mass)
+
+    def draw(self, n_triplets, rng):
+        kept, n_kept = [], 0
+        while n_kept < n_triplets:
+            query, positive = self._draw_pairs(n_triplets - n_kept, rng)
+            negative, found = self.draw_negatives(query, rng)
+            kept.append(np.column_stack([query, positive, negative])[found])
+            n_kept += len(kept[-1])
+            if not found.all():
+                self._leave_out_queries()
+        return np.concatenate(kept)
+
+    def is_irrelevant(self, query, item):
+        irrelevant = ~self._is_relevant(query, item) & (query != item)
+        if self.junk is not None:
+            irrelevant &= _row_products(self.is_member, query, self.junk, item) == 0
+        return irrelevant
+
+    def _is_relevant(self, query, item):
+        if self.threshold == 0:
+            return _row_products(self.is_member, query, self.is_member, item) > 0
+        joint = _row_products(self.scaled, query, self.scaled, item)
+        return joint > self.threshold
+
+    def _draw_pairs(self, n_pairs, rng):
+        kept, n_kept, n_refused = [], 0, 0
+        while n_kept < n_pairs:
+            size = max(n_pairs - n_kept, 1000)
+            entry = np.searchsorted(
+                self.mass_up_to, rng.random(size) * self.mass_up_to[-1], side="right"
+            )
+            other = self._draw_others(entry, rng.random(size))
+            query, positive = self.row[entry], self.row[other]
+            accepted = query != positive
+            if self.threshold > 0:
+                accepted &= self._is_relevant(query, positive)
+            kept.append(np.stack([query, positive])[:, accepted])
+            n_kept += len(kept[-1][0])
+            n_refused = 0 if accepted.any() else n_refused + size
+            if n_refused >= MAX_REFUSED:
+                raise ValueError(
+                    "y holds no triplet: none of a million pairs exceeds "
+                    f"relevance_threshold={self.threshold}."
+                )
+        return np.concatenate(kept, axis=1)[:, :n_pairs]
+
+    def _draw_others(self, entry, u):
+        """Another entry of the same column for each, by weight."""
+        column = self.column[entry]
+        first, last = self.column_start[column], self.column_start[column + 1] - 1
+        u = self.share_before[first] + u * self.others[entry]
+        u = np.where(u >= self.share_before[entry], u + self.share[entry], u)
+        other = np.searchsorted(self.share_before, u, side="right") - 1
+        # Rounding may carry u out of the column, or to its last entry from that itself.
+        return np.clip(other, first, np.where(entry == last, last - 1, last))
+
+    def _leave_out_queries(self):
+        """Draw no more queries that have turned out to have no irrelevant sample."""
+        self.mass[self.no_irrelevant[self.row]] = 0
+        if not self.mass.any():
+            raise ValueError(
+                "y holds no triplet: no query has a pair above and a sample below "
+                f"relevance_threshold={self.threshold}."
+            )
+        self.mass_up_to = np.cumsum(self.mass)
+
+
+class PairTriplets(_RedrawnNegatives):
+    """Query uniform, positive by the weight of the pair, negative uniform."""
+
+    def __init__(self, relevance: PairRelevance):
+        super().__init__(len(relevance))
+        self.pairs = relevance.pairs
+        self.queries = np.flatnonzero(relevance.find_queries())
+        links = relevance.pairs.maximum(0)
+        self.positive, self.end = links.indices, links.indptr[1:]
+        self.start = links.indptr[:-1]
+        row = np.repeat(np.arange(len(relevance)), np.diff(links.indptr))
+        largest = links.max(axis=1).toarray().ravel()
+        # Relative to the largest of the query, so that no sum can overflow.
+        self.weight_up_to = np.cumsum(links.data / largest[row])
+
+    def draw(self, n_triplets, rng):
+        query = self.queries[rng.integers(len(self.queries), size=n_triplets)]
+        start, end = self.start[query], self.end[query]
+        low = np.where(start > 0, self.weight_up_to[start - 1], 0)
+        u = low + rng.random(n_triplets) * (self.weight_up_to[end - 1] - low)
+        place = np.searchsorted(self.weight_up_to, u, side="right")
+        positive = self.positive[np.clip(place, start, end - 1)]
+        negative, _ = self.draw_negatives(query, rng)
+        return np.column_stack([query, positive, negative])
+
+    def is_irrelevant(self, query, item):
+        value = np.asarray(self.pairs[query, item]).ravel()
+        return (value == 0) & (query != item)
+
+
+def _drop_weak_pairs(relevance, threshold):
+    pairs = relevance.pairs.copy()
+    pairs.data[(pairs.data > 0) & (pairs.data <= threshold)] = 0
+    pairs.eliminate_zeros()
+    return PairRelevance(pairs)
+
+
+def _probabilities(memberships, total):
+    """Rows whose inner products are the joint probabilities of pairs."""
+    # Square roots first: the products of sums may leave the range of a double.
+    scale = np.sqrt(np.maximum(total, np.finfo(float).tiny)) * np.sqrt(total.sum())
+    return memberships @ sparse.diags_array(1 / scale)
+
+
+def _row_products(A, rows_A, B, rows_B):
+    """<A_i, B_j> for pairs of rows of two CSR arrays."""
+    return np.asarray(A[rows_A].multiply(B[rows_B]).sum(axis=1)).ravel()

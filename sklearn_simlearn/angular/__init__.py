@@ -1,0 +1,5 @@
+"""Query-dependent bilinear similarities."""
+
+from sklearn_simlearn.angular._angular import AngularBilinearRanker
+
+__all__ = ["AngularBilinearRanker"]

@@ -1,0 +1,3 @@
+"""The comparison that the command line runs."""
+
+__all__: list[str] = []

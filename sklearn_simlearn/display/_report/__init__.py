@@ -1,5 +1,0 @@
-"""The report: one page that needs nothing else."""
-
-from sklearn_simlearn.display._report._report import RetrievalReport
-
-__all__ = ["RetrievalReport"]

@@ -1,0 +1,375 @@
+"""The problem that HistogramRankSVM solves, and its solver.
+
+Notation and equation labels are those of doc/learners/histogram.rst.
+"""
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn.histogram._histogram_fast import ascend, find_cuts
+from sklearn_simlearn.histogram._table import (
+    Counts,
+    find_gains,
+    find_length_factors,
+    group_words,
+    invert,
+)
+
+# (histogram-prior)  How far the own weight of a bin may stray, and the shared part.
+RARE_BIN = 0.1
+SHARED_SCALE = 3.0
+
+# Planes that are kept per query.
+N_SLOTS = 6
+
+# Steps that a kernel takes before Python can be interrupted: some tenths of a second.
+MAX_STEPS = 2**26
+
+
+class Search:
+    """Queries, the items they search, and which of these are relevant.
+
+    Parameters
+    ----------
+    counts : Counts
+        The items.
+
+    group : ndarray of shape (n_words,)
+        Group of each word.
+
+    relevance : Relevance
+        Of the items to each other.
+
+    queries : ndarray
+        Items that query the others.
+
+    factor : ndarray of shape (n_items,)
+        What the words of each item are multiplied by.
+
+    shape : tuple (n_groups, n_counts, n_counts)
+        Shape of the gains.
+
+    n_threads : int
+        Threads over the queries.
+    """
+
+    def __init__(self, counts, group, relevance, queries, factor, shape, n_threads):
+        self.counts = counts
+        self.group = group
+        self.relevance = relevance
+        self.queries = queries
+        self.factor = factor
+        self.shape = shape
+        self.n_threads = n_threads
+        self.start, self.postings = invert(counts, len(group))
+        self.totals = count_words(counts, group, shape)
+        # An entry of a query is compared with all postings of its word.
+        frequency = np.diff(self.start).astype(np.float64)
+        steps = frequency @ frequency / len(relevance) + len(relevance)
+        self.n_queries_at_once = max(1, int(MAX_STEPS / steps))
+
+    def count_pairs(self) -> np.ndarray:
+        """Pairs of a relevant item, by its weight, and an irrelevant one, per query."""
+        n_pairs = np.empty(len(self.queries))
+        for batch, _, relevant in self.relevance.batches(self.queries, graded=True):
+            weight = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
+            n_pairs[batch] = weight * np.count_nonzero(relevant == 0, axis=1)
+        return n_pairs
+
+    def cut(self, gain, pairwise):
+        """Loss of each query at these gains, and the plane that supports it there."""
+        n_queries = len(self.queries)
+        value, offset = np.empty((2, n_queries))
+        cuts = np.zeros((n_queries, *self.shape))
+        of_item = np.einsum("igl,gl->i", self.totals, gain[:, 0])
+        for batch, rows, relevant in self.relevance.batches(self.queries, graded=True):
+            of_batch = value[batch], offset[batch], cuts[batch]
+            for block in gen_batches(len(rows), self.n_queries_at_once):
+                find_cuts(
+                    rows[block],
+                    relevant[block],
+                    *self.counts,
+                    self.start,
+                    self.postings,
+                    self.group,
+                    self.totals,
+                    gain,
+                    of_item,
+                    self.factor,
+                    pairwise,
+                    min(self.n_threads, len(rows[block])),
+                    *(out[block] for out in of_batch),
+                )
+        return value, offset, cuts
+
+
+def count_words(counts: Counts, group: np.ndarray, shape: tuple) -> np.ndarray:
+    """How many words of each group an item has how often: item, group, count."""
+    n_items, (n_groups, n_counts, _) = len(counts.indptr) - 1, shape
+    totals = np.empty((n_items, n_groups * n_counts), dtype=np.int32)
+    for block in gen_batches(n_items, 1000):
+        size = np.diff(counts.indptr[block.start : block.stop + 1])
+        item = np.repeat(np.arange(len(size)), size)
+        some = slice(counts.indptr[block.start], counts.indptr[block.stop])
+        kind = group[counts.words[some]] * n_counts + counts.counts[some]
+        place = item * (n_groups * n_counts) + kind
+        totals[block] = np.bincount(
+            place, minlength=len(size) * n_groups * n_counts
+        ).reshape(len(size), -1)
+    return totals.reshape(n_items, n_groups, n_counts)
+
+
+class Problem:
+    """The losses of all queries, before regularisation.
+
+    Parameters
+    ----------
+    searches : list of Search
+        One, or one per half with cross-fitting.
+
+    pairwise : bool
+        Whether the loss is "pairwise" rather than "max".
+
+    Attributes
+    ----------
+    capacity : ndarray of shape (n_queries,)
+        Weight of each query: an even share, or its share of the pairs if pairwise.
+
+    mean_difference : ndarray of shape (n_queries, n_groups, n_counts, n_counts)
+        How irrelevant and relevant items differ on average, which sets the scale of the
+        bins. It is the slope of the pairwise loss at weights of 0.
+    """
+
+    def __init__(self, searches: list[Search], pairwise: bool):
+        self.searches = searches
+        self.pairwise = pairwise
+        self.n_queries = sum(len(search.queries) for search in searches)
+        self.capacity = np.full(self.n_queries, 1 / self.n_queries)
+        if pairwise:
+            n_pairs = np.concatenate([search.count_pairs() for search in searches])
+            self.capacity = n_pairs / n_pairs.sum()
+        zero = np.zeros(searches[0].shape)
+        slopes = [search.cut(zero, True)[2] for search in searches]
+        self.mean_difference = np.concatenate(slopes)
+
+    def cut(self, gain):
+        """Losses at these gains, and offsets and slopes of the planes there."""
+        parts = [search.cut(gain, self.pairwise) for search in self.searches]
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def pose_problem(
+    counts: Counts,
+    relevance: Relevance,
+    queries: np.ndarray,
+    shape: tuple[int, int, int],
+    n_words: int,
+    *,
+    loss: str,
+    cross_fit: bool | str,
+    length_slope: float,
+    n_threads: int,
+) -> Problem:
+    """The problem of some samples that query all of them.
+
+    Parameters
+    ----------
+    counts : Counts
+        The samples.
+
+    relevance : Relevance
+        Of the samples to each other.
+
+    queries : ndarray of int
+        Samples that query.
+
+    shape : tuple (n_groups, n_counts, n_counts)
+        Shape of the gains.
+
+    n_words : int
+        Size of the vocabulary.
+
+    loss, cross_fit, length_slope
+        As in `HistogramRankSVM`, but that the loss is "max" or "pairwise".
+
+    n_threads : int
+        Threads over the queries.
+    """
+    factor = find_length_factors(counts, length_slope, counts.lengths().mean())
+    if cross_fit == "auto":
+        cross_fit = shape[0] > 1 and _are_words_of_objects(counts, relevance)
+    is_query = np.zeros(len(relevance), dtype=bool)
+    is_query[queries] = True
+    everyone = np.arange(len(relevance))
+    parts, counts_of = [everyone], [counts]
+    if cross_fit:
+        half = halve(relevance)
+        parts = [everyone[half], everyone[~half]]
+        counts_of = [counts.take(part) for part in parts]
+    searches = []
+    for part, own, other in zip(parts, counts_of, reversed(counts_of), strict=True):
+        among = relevance.take(part)
+        of_part = np.flatnonzero(among.find_queries(is_query[part]))
+        if len(of_part):
+            group = group_words(other, n_words, shape[0])
+            searches.append(
+                Search(own, group, among, of_part, factor[part], shape, n_threads)
+            )
+    if not searches:
+        raise ValueError(
+            "y has too few objects for two halves with relevant and irrelevant items "
+            "in each. Set cross_fit=False."
+        )
+    return Problem(searches, loss == "pairwise")
+
+
+def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
+    """Whether words are rare because single objects have them."""
+    objects = relevance.objects()
+    n_objects = objects.max() + 1
+    if n_objects < 20:
+        return False
+    n_words = np.count_nonzero(np.bincount(counts.words))
+    mean_frequency = len(counts.words) / max(n_words, 1)
+    return mean_frequency < 2 * np.count_nonzero(objects >= 0) / n_objects
+
+
+def halve(relevance: Relevance) -> np.ndarray:
+    """Mask of every other object and every other distractor."""
+    objects = relevance.objects()
+    half = objects % 2 == 0
+    distractors = np.flatnonzero(objects == DISTRACTOR)
+    half[distractors] = np.arange(len(distractors)) % 2 == 0
+    return half
+
+
+class Solver:
+    r"""Bundle method, one bundle of planes per query, on
+
+    .. math:: \min_\theta \tfrac{\alpha}{2} \lVert \theta \rVert^2
+              + \sum_q c_q\, \ell_q(T \theta) .
+
+    The planes of a query never exceed its loss, so the minimum of the problem with
+    planes instead of losses is a lower bound: `bound`.
+    """
+
+    def __init__(self, problem: Problem, pattern: np.ndarray, alpha: float):
+        self.problem = problem
+        self.pattern = pattern
+        self.alpha = alpha
+        self.to_bins, self.to_gain = parametrise(problem.mean_difference, pattern)
+        n_queries, n_parameters = problem.n_queries, self.to_gain.shape[1]
+        self.planes = np.zeros((n_queries, N_SLOTS, n_parameters))
+        self.offsets = np.full((n_queries, N_SLOTS), -np.inf)
+        self.mass = np.zeros((n_queries, N_SLOTS))
+        self.n_sweeps = int(np.clip(MAX_STEPS // self.planes.size, 1, 20))
+        self.theta = self.best = np.zeros(n_parameters)
+        self.objective, self.bound = np.inf, 0.0
+        self.n_iter = 0
+
+    @property
+    def gap(self) -> float:
+        """Share of the objective that is not certified."""
+        if self.objective == np.inf:
+            return np.inf
+        return (self.objective - self.bound) / self.objective
+
+    def is_done(self, tol: float) -> bool:
+        """Whether the gap is small; for weights of 0, 100 times smaller."""
+        return self.gap <= (tol if self.best.any() else 1e-2 * tol)
+
+    def weights(self) -> np.ndarray:
+        """The best weights so far; those of the counts (0, 0) are 0."""
+        n_bins = self.pattern.max() + 1
+        of_bin = (self.to_bins @ self.best).reshape(-1, n_bins)
+        return np.ascontiguousarray(of_bin[:, self.pattern])
+
+    def find_gain(self, theta: np.ndarray) -> np.ndarray:
+        """Gains that these parameters stand for."""
+        n_counts = len(self.pattern)
+        return (self.to_gain @ theta).reshape(-1, n_counts, n_counts)
+
+    def penalty(self, theta: np.ndarray) -> float:
+        """The first term of the objective."""
+        return self.alpha / 2 * theta @ theta
+
+    def iterate(self, tol: float) -> None:
+        """Cut at the current point, then go towards the minimum of the planes."""
+        value, offset, cuts = self.problem.cut(self.find_gain(self.theta))
+        objective = self.penalty(self.theta) + self.problem.capacity @ value
+        if objective < self.objective:
+            self.objective, self.best = objective, self.theta
+        self.n_iter += 1
+        if self.is_done(tol):
+            return
+        self._add(cuts.reshape(len(cuts), -1) @ self.to_gain, offset)
+        # An inexact minimum will do while the gap is wide.
+        minimum = np.empty_like(self.theta)
+        for _ in range(1000):
+            dual, primal = ascend(
+                self.planes,
+                self.offsets,
+                self.mass,
+                self.problem.capacity,
+                self.alpha,
+                minimum,
+                self.n_sweeps,
+            )
+            self.bound = max(self.bound, dual)
+            if self.is_done(tol) or primal - dual <= 0.1 * (self.objective - dual):
+                break
+        # The minimum of the planes overshoots where they are few: go half the way.
+        self.theta = (self.best + minimum) / 2
+
+    def _add(self, planes, offset):
+        """Put one plane per query into an empty slot, or that of the least mass.
+
+        Mass that sits there is kept, by merging that plane and the next into one: their
+        mean, by mass, lies below the loss as they do and leaves the dual as it was.
+        """
+        query = np.arange(len(planes))
+        vacant = np.where(np.isneginf(self.offsets), -1.0, self.mass)
+        slot, other = np.argsort(vacant, axis=1, kind="stable")[:, :2].T
+        full = np.flatnonzero(vacant[query, slot] > 0)
+        a, b = (full, slot[full]), (full, other[full])
+        total = self.mass[a] + self.mass[b]
+        part = self.mass[a] / total
+        self.planes[b] += part[:, None] * (self.planes[a] - self.planes[b])
+        self.offsets[b] += part * (self.offsets[a] - self.offsets[b])
+        self.mass[b] = total
+        self.planes[query, slot] = planes
+        self.offsets[query, slot] = offset
+        self.mass[query, slot] = 0
+
+
+def parametrise(
+    mean_difference: np.ndarray, pattern: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Linear maps from the parameters to the weights of the bins and to the gains.
+
+    (histogram-prior)  A weight is the sum of one of its own and of a part that all
+    groups share, a combination of min(j, l) and j + l. The weight of the bin of (0, 0)
+    is 0. A bin is scaled by how far relevant and irrelevant items differ in it; one
+    that is rare against the words which both have once is not blown up.
+    """
+    n_queries, n_groups = mean_difference.shape[:2]
+    n_bins = pattern.max() + 1
+    is_bin = (pattern == np.arange(n_bins)[:, None, None]).astype(np.float64)
+    to_gain = find_gains(is_bin).reshape(n_bins, -1).T
+    difference = mean_difference.reshape(n_queries, n_groups, -1) @ to_gain
+    scale = np.sqrt(np.mean(difference**2, axis=0))
+    reference = scale[:, pattern[1, 1]].max() or scale.max() or 1.0
+    scale = np.maximum(scale, RARE_BIN * reference)
+
+    query, item = np.indices(pattern.shape)
+    shared = np.stack([np.minimum(query, item), query + item])
+    shared = np.tensordot(shared, is_bin, axes=([1, 2], [1, 2]))
+    shared /= is_bin.sum(axis=(1, 2))
+    shared -= shared[:, pattern[0, 0], None]
+    shared *= SHARED_SCALE / scale.max()
+
+    free = np.tile(np.arange(n_bins) != pattern[0, 0], n_groups)
+    own = np.diag(1 / scale.ravel())[:, free]
+    to_bins = np.hstack([own, np.tile(shared, n_groups).T])
+    return to_bins, np.kron(np.eye(n_groups), to_gain) @ to_bins

@@ -1,0 +1,90 @@
+"""The hand-made similarity that HistogramRankSVM starts from."""
+
+import warnings
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.rows import start_weights
+from sklearn_simlearn._holdout import (
+    MIN_CLASSES,
+    START,
+    Fold,
+    Judge,
+    shuffle_within,
+)
+from sklearn_simlearn.similarities import (
+    AsymmetricSimilarity,
+    BurstinessSimilarity,
+    CosineSimilarity,
+    NegativeEvidenceSimilarity,
+)
+
+# Samples of each half that are compared with each other.
+MAX_COMPARED = 1000
+
+
+def choose_hand_made(
+    X: sparse.csr_array, relevance: Relevance, max_count: int, rng: np.random.Generator
+):
+    """The hand-made similarity that ranks the samples best, not fitted.
+
+    None of them learns from labels, so it is judged on classes that are known: each
+    half of the samples is searched with the statistics of the other. The first one
+    stays unless another is worth more, on enough classes to tell.
+    """
+    candidates = _list_hand_made(X, max_count)
+    objects = relevance.objects()
+    sizes = np.bincount(objects[objects != DISTRACTOR])
+    if np.count_nonzero(sizes > 1) < MIN_CLASSES:
+        return candidates[0]
+    judge = Judge(relevance, by_class=False)
+    for fold in _halve_in_pairs(objects, rng):
+        if relevance.take(fold.test).find_queries().any():
+            judge.open(fold)
+            for place, candidate in enumerate(candidates):
+                fitted = fit_hand_made(candidate, X[fold.train])
+                judge.record(place or START, fitted.similarity(X[fold.test]))
+    return candidates[judge.choose().candidate or 0]
+
+
+def fit_hand_made(hand_made, X: sparse.csr_array):
+    """A fitted copy, which need not say that it does without idf."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return clone(hand_made).fit(X)
+
+
+def _list_hand_made(X, max_count):
+    """The similarities to choose from; the first is where all learners start."""
+    has_idf = start_weights(X) is not None
+    similarities = [
+        CosineSimilarity(use_idf=False),
+        NegativeEvidenceSimilarity(use_idf=has_idf),
+        AsymmetricSimilarity(max_count=max_count),
+        *(AsymmetricSimilarity(lam=lam, max_count=max_count) for lam in (10, 30, 100)),
+    ]
+    if has_idf:
+        with_idf = CosineSimilarity(power=0.75), CosineSimilarity()
+        similarities = [*with_idf, *similarities, BurstinessSimilarity()]
+    return similarities
+
+
+def _halve_in_pairs(objects, rng):
+    """Two halves of every class, or of the classes where these are pairs.
+
+    No sample is alone in its half if another one of its class could be with it.
+    """
+    row, place, size = shuffle_within(objects, rng)
+    pair = np.minimum(place // 2, np.maximum(size // 2 - 1, 0))
+    # The first pairs of all classes come first.
+    order = np.lexsort((objects[row], pair))
+    half = (pair + objects[row])[order] % 2 == 0
+    halves = row[order][half], row[order][~half]
+    return [
+        Fold(np.sort(train), np.sort(test[:MAX_COMPARED]))
+        for train, test in (halves, halves[::-1])
+        if len(train) and len(test)
+    ]

@@ -1,0 +1,79 @@
+"""Encodings in the forms that backends take, and what is asked about them."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.extmath import row_norms
+
+from sklearn_simlearn._core.rows import canonical_csr
+
+
+def encode_items(model, X):
+    """Encoded items, on memory that no change of X reaches."""
+    if not model.has_encodings:
+        raise TypeError(
+            f"{model.learner!r} is no inner product, so there is nothing that an index "
+            "could store. Rank by its `similarity`."
+        )
+    encoded = as_rows(model.encode_items(model.prepare(X)))
+    given = _list_arrays(X)
+    is_own = all(
+        part.flags.owndata
+        and not any(np.may_share_memory(part, other) for other in given)
+        for part in _list_arrays(encoded)
+    )
+    return encoded if is_own else encoded.copy()
+
+
+def _list_arrays(X):
+    """The arrays that rows consist of, if they are of NumPy or SciPy."""
+    if sparse.issparse(X):
+        return [part for part in vars(X).values() if isinstance(part, np.ndarray)]
+    return [X] if isinstance(X, np.ndarray) else []
+
+
+def as_rows(encoded):
+    """Encodings as sorted CSR without zeros, or as a C-contiguous array."""
+    if not sparse.issparse(encoded):
+        encoded = np.asarray(encoded)
+        dtype = encoded.dtype if encoded.dtype in (np.float32, np.float64) else float
+        return np.ascontiguousarray(encoded, dtype=dtype)
+    if encoded.dtype not in (np.float32, np.float64):
+        encoded = encoded.astype(np.float64)
+    return canonical_csr(encoded)
+
+
+def as_kind(encoded, backend, dtype=None):
+    """Rows of the kind that a backend takes."""
+    encoded = as_rows(encoded)
+    if backend == "inverted":
+        if not sparse.issparse(encoded):
+            encoded = canonical_csr(encoded)
+    elif sparse.issparse(encoded):
+        encoded = encoded.toarray()
+    return encoded if dtype is None else encoded.astype(dtype, copy=False)
+
+
+def have_unit_length(encoded):
+    """Whether all rows have length 1, but for those of zeros."""
+    norms = row_norms(encoded, squared=True)
+    tolerance = 4 * np.sqrt(np.finfo(norms.dtype).eps)
+    return bool(np.all((np.abs(norms - 1) <= tolerance) | (norms == 0)))
+
+
+def agree(encoded, expected):
+    """Whether two encodings are the same but for rounding."""
+    encoded, expected = as_rows(encoded), as_rows(expected)
+    if encoded.shape != expected.shape:
+        return False
+    if sparse.issparse(encoded) != sparse.issparse(expected):
+        return False
+    if sparse.issparse(encoded):
+        if not (
+            np.array_equal(encoded.indptr, expected.indptr)
+            and np.array_equal(encoded.indices, expected.indices)
+        ):
+            return False
+        encoded, expected = encoded.data, expected.data
+    eps = max(np.finfo(part.dtype).eps for part in (encoded, expected))
+    scale = np.abs(encoded).max(initial=0)
+    return np.allclose(encoded, expected, rtol=1e3 * eps, atol=10 * eps * scale)

@@ -1,0 +1,271 @@
+"""Tables of the user, one row per item: cut, joined, and turned into arrays."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+
+from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
+from sklearn_simlearn._core.storage import damaged
+from sklearn_simlearn.index.backends._blocked_items import check_offsets, check_range
+
+# What tables of local features are called in a folder.
+FEATURES = "local features"
+
+
+def take(table, rows):
+    """Rows of a table of any kind."""
+    if isinstance(table, Sequence):
+        return [table[row] for row in rows]
+    return safe_indexing(table, rows)
+
+
+def join(first, second):
+    """Two tables of one kind, one under the other."""
+    if sparse.issparse(first):
+        return sparse.vstack([first, second], format="csr")
+    if isinstance(first, Sequence):
+        return [*first, *second]
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    if hasattr(first, "concatenate"):
+        return first.concatenate([first, second])
+    module = _frame_module(first)
+    if module.__name__ == "pandas":
+        return module.concat([first, second], ignore_index=True)
+    return module.concat([first, second])
+
+
+def as_table(X):
+    """Samples in a form that can be cut, joined and stored."""
+    if sparse.issparse(X):
+        return X.tocsr()
+    if isinstance(X, np.ndarray) or _frame_module(X) is not None:
+        return X
+    if hasattr(X, "concatenate"):  # rows of a kind of their own, such as LocalFeatures
+        return X
+    if isinstance(X, Sequence) and isinstance(X[0], str | dict):
+        return list(X)
+    return np.asarray(X)
+
+
+def check_metadata(metadata, n_items, like=None):
+    """A table with one row per item, of the kind and the columns of another."""
+    if metadata is None:
+        if like is not None:
+            raise ValueError(
+                "The index has metadata: give that of the new items as well."
+            )
+        return None
+    kind = _kind(metadata)
+    if kind in ("csr", FEATURES) or (kind == "array" and metadata.dtype.names is None):
+        raise ValueError(
+            "metadata must be a list of dicts, a pandas or polars frame, or a "
+            f"structured array; got {type(metadata).__name__}."
+        )
+    if kind == "list" and not all(isinstance(row, dict) for row in metadata):
+        raise ValueError("metadata must hold dicts, one per item, if it is a list.")
+    if num_samples(metadata) != n_items:
+        raise ValueError(
+            f"metadata must have one row per item; got {num_samples(metadata)} for "
+            f"{n_items} items."
+        )
+    if like is not None and _layout(metadata) != _layout(like):
+        raise ValueError(
+            "metadata must have the kind and the columns of that of the index."
+        )
+    if kind == "pandas":
+        return metadata.reset_index(drop=True)
+    return list(metadata) if kind == "list" else metadata
+
+
+def to_arrays(table, name):
+    """Arrays of a table, and a description with which `from_arrays` restores it.
+
+    Parameters
+    ----------
+    table : sparse matrix, ndarray, list, LocalFeatures, pandas or polars frame
+
+    name : str
+        What an error message calls it.
+    """
+    kind = _kind(table)
+    if kind == "csr":
+        table = table.tocsr()
+        arrays = {part: getattr(table, part) for part in ("data", "indices", "indptr")}
+        return arrays, {"kind": kind, "shape": list(table.shape)}
+    if kind == FEATURES:
+        return table._to_arrays(), {"kind": kind}
+    if kind == "array" and table.dtype.kind != "O":
+        return {"values": table}, {"kind": kind}
+    if kind in ("array", "list"):
+        return _encode_texts(list(table), name), {"kind": "list"}
+    arrays, columns = {}, []
+    for i, column in enumerate(table.columns):
+        values = table[column].to_numpy()
+        is_text = values.dtype.kind not in "biufmM"
+        parts = _encode_texts(list(values), name) if is_text else {"values": values}
+        arrays |= {f"column{i}_{part}": array for part, array in parts.items()}
+        columns.append([column, is_text])
+    return arrays, {"kind": kind, "columns": columns, "n_rows": len(table)}
+
+
+def from_arrays(arrays, description):
+    """A table from verified arrays; what cannot be one is refused.
+
+    Parameters
+    ----------
+    arrays : StoredArrays
+    description : dict
+    """
+    try:
+        kind = description["kind"]
+        if kind == "csr":
+            return _read_csr(arrays, description["shape"])
+        if kind == FEATURES:
+            # Not at the top: that package stores its features by modules of this one.
+            from sklearn_simlearn.feature_extraction import LocalFeatures
+
+            return LocalFeatures._from_arrays({n: arrays.read(n) for n in arrays})
+        if kind == "array":
+            return arrays.read("values")
+        if kind == "list":
+            return StoredTexts(arrays)
+        columns = {}
+        for i, (column, is_text) in enumerate(description["columns"]):
+            part = arrays.group(f"column{i}_")
+            values = list(StoredTexts(part)) if is_text else part.read("values")
+            columns[column] = values
+        if {len(values) for values in columns.values()} - {description["n_rows"]}:
+            raise ValueError("columns differ in length")
+        if kind == "pandas":
+            import pandas as pd
+
+            return pd.DataFrame(columns, index=range(description["n_rows"]))
+        if kind == "polars":
+            import polars as pl
+
+            return pl.DataFrame(columns)
+    except (KeyError, TypeError, IndexError, OverflowError, ValueError) as error:
+        raise damaged(f"a table in it cannot be read ({error})") from error
+    raise damaged("it holds a table of an unknown kind")
+
+
+def _read_csr(arrays, shape):
+    n_rows, n_columns = map(int, shape)
+    data, indices, indptr = (
+        arrays.read(part) for part in ("data", "indices", "indptr")
+    )
+    # By comparisons: the differences that SciPy checks may overflow.
+    if (
+        data.dtype.kind not in "biuf"
+        or indices.dtype not in (np.int32, np.int64)
+        or indptr.dtype != indices.dtype
+        or data.ndim != 1
+        or data.shape != indices.shape
+        or indptr.shape != (n_rows + 1,)
+    ):
+        raise ValueError("a sparse matrix has arrays of wrong forms")
+    check_offsets(indptr, len(indices), "indptr")
+    check_range(indices, n_columns, "indices")
+    return sparse.csr_array((data, indices, indptr), shape=(n_rows, n_columns))
+
+
+class Stored:
+    """A table in a folder that nobody has asked for yet."""
+
+    def __init__(self, arrays, description, n_rows=None):
+        self._arrays, self._description, self._n_rows = arrays, description, n_rows
+
+    def read(self):
+        table = from_arrays(self._arrays, self._description)
+        if self._n_rows not in (None, num_samples(table)):
+            raise damaged("a table has another number of rows than the index")
+        return table
+
+
+class StoredTexts(Sequence):
+    """Values written as JSON, each read when it is asked for."""
+
+    def __init__(self, arrays):
+        self._arrays = arrays
+        self._offsets = offsets = arrays.read("offsets")
+        texts = arrays["json"]
+        if (
+            offsets.ndim != 1
+            or offsets.dtype.kind not in "iu"
+            or texts.dtype != np.uint8
+            or texts.ndim != 1
+            or len(offsets) == 0
+            or offsets[0] != 0
+            or offsets[-1] != len(texts)
+            or (offsets[1:] < offsets[:-1]).any()
+        ):
+            raise damaged("its texts do not add up")
+
+    def __len__(self):
+        return len(self._offsets) - 1
+
+    def __getitem__(self, row):
+        row = range(len(self))[row]
+        start, stop = int(self._offsets[row]), int(self._offsets[row + 1])
+        self._arrays.verify("json", start, stop)
+        try:
+            return json.loads(self._arrays["json"][start:stop].tobytes())
+        except (ValueError, RecursionError):
+            raise damaged(f"row {row} of a table is no JSON") from None
+
+
+def _encode_texts(values, name):
+    try:
+        texts = [json.dumps(value, default=_plain).encode() for value in values]
+    except TypeError as error:
+        raise ValueError(
+            f"{name} cannot be saved: {error}. Use numbers, strings, lists and dicts."
+        ) from None
+    lengths = [len(text) for text in texts]
+    return {
+        "json": np.frombuffer(b"".join(texts), dtype=np.uint8),
+        "offsets": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+    }
+
+
+def _plain(value):
+    """Numbers of NumPy as those of Python, which JSON knows."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _kind(table):
+    if sparse.issparse(table):
+        return "csr"
+    if isinstance(table, np.ndarray):
+        return "array"
+    if isinstance(table, Sequence) and not isinstance(table, str):
+        return "list"
+    if hasattr(table, "concatenate"):
+        return FEATURES
+    module = _frame_module(table)
+    if module is None:
+        raise ValueError(
+            f"{type(table).__name__} is no table that an index can hold: use an "
+            "array, a list, or a pandas or polars frame."
+        )
+    return module.__name__
+
+
+def _layout(table):
+    kind = _kind(table)
+    if kind == "list":
+        return kind
+    return kind, list(table.dtype.names if kind == "array" else table.columns)
+
+
+def _frame_module(table):
+    """The package of a data frame."""
+    package = type(table).__module__.partition(".")[0]
+    if package in ("pandas", "polars") and hasattr(table, "columns"):
+        return __import__(package)
+    return None

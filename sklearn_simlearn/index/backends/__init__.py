@@ -1,0 +1,1 @@
+"""Backends of an index: exact search in memory, FAISS and usearch."""

@@ -1,0 +1,128 @@
+"""Exact search of dense items."""
+
+from contextlib import nullcontext
+
+import numpy as np
+
+from sklearn_simlearn._core.threads import one_blas_thread
+from sklearn_simlearn.index.backends._blocked_items import N_QUERIES, BlockedItems
+from sklearn_simlearn.index.backends._dense_fast import (
+    encode,
+    find_best,
+    finish_search,
+    make_scratch,
+)
+
+# Fewer are done before another thread has started.
+PRODUCTS_PER_THREAD = 4_000_000
+
+# Numbers of features with which items are kept in codes as well. With fewer these save
+# nothing, with more a sum of codes might leave the range of its type.
+CODED = range(32, 2**17)
+
+# Queries at a time that codes serve; more of them are faster by BLAS.
+N_QUERIES_CODED = 16
+
+
+class DenseItems(BlockedItems):
+    """Dense items, searched exactly.
+
+    Many queries at a time are multiplied with all items. For few of them, codes of the
+    items tell which ones to score.
+
+    Parameters
+    ----------
+    D : C-contiguous ndarray of shape (n_items, n_features)
+        Items, float32 or float64. They are not copied: nobody may change them any more.
+
+    n_threads : int, default=1
+        Number of threads that encode them.
+
+    block_length : int, default=262144
+        Largest number of items per block, no more than 262144.
+    """
+
+    # In shorter blocks the calls of the kernel take a tenth of the time of a query.
+    _max_length = 262_144
+
+    _layout = {
+        "items": None,
+        "longest": np.float64,
+        "codes": np.int8,
+        "steps": None,
+        "errors": None,
+    }
+
+    def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
+        n_products = self.n_items * self.n_features * min(len(Q), N_QUERIES)
+        n_threads = min(n_threads, 1 + n_products // PRODUCTS_PER_THREAD)
+        # Sums of the same terms in another order differ by less.
+        relative = 4 * (self.n_features + 2) * np.finfo(self.dtype).eps
+        length = np.sqrt(np.einsum("ij,ij->i", Q, Q, dtype=np.float64))
+        is_coded = self.n_features in CODED and len(Q) <= N_QUERIES_CODED
+        codes, steps, errors = _encode(Q, np.int16, is_coded)
+        reach = (length + errors).astype(self.dtype, copy=False)
+        # The kernel has threads of its own.
+        with nullcontext() if is_coded else one_blas_thread():
+            for first in range(0, Q.shape[0], N_QUERIES):
+                chunk = slice(first, first + N_QUERIES)
+                scratch = make_scratch(
+                    n_threads, len(Q[chunk]), scores.shape[1], self.dtype
+                )
+                for block_rows, (items, longest, *coded) in self._read():
+                    find_best(
+                        Q[chunk],
+                        codes[chunk],
+                        steps[chunk],
+                        reach[chunk],
+                        longest * (relative * length[chunk] + errors[chunk]),
+                        block_rows.start,
+                        items,
+                        *coded,
+                        alive[block_rows],
+                        excluded[0][first : first + N_QUERIES + 1],
+                        excluded[1],
+                        n_threads,
+                        *scratch,
+                    )
+                finish_search(*scratch[2:], scores[chunk], rows[chunk])
+
+    def _convert(self, Q):
+        return np.ascontiguousarray(Q, dtype=self.dtype)
+
+    def _cut(self, D):
+        for first in range(0, D.shape[0], self._block_length):
+            yield D[first : first + self._block_length]
+
+    def _make_block(self, D):
+        items = np.ascontiguousarray(D, dtype=self.dtype)
+        squares = np.einsum("ij,ij->i", items, items, dtype=np.float64)
+        longest = np.sqrt(squares.max(initial=0, keepdims=True))
+        return items, longest, *_encode(items, np.int8, self.n_features in CODED)
+
+    def _take(self, block, kept):
+        return block[0][kept]
+
+    @staticmethod
+    def _stack(parts):
+        return np.concatenate(parts)
+
+    def _find_shapes(self, block, length):
+        n_codes = self.n_features if self.n_features in CODED else 0
+        rows = [(length, self.n_features), (1,), (length, n_codes)]
+        return [*rows, (length,), (length,)]
+
+    def _check_contents(self, block, length):
+        """Kernels rely on shapes alone."""
+
+
+def _encode(X, dtype, is_coded):
+    """(dense-bound)  Codes of rows, their steps and their errors."""
+    n_rows, n_features = X.shape
+    codes = np.empty((n_rows, n_features if is_coded else 0), dtype=dtype)
+    steps, errors = np.zeros((2, n_rows), dtype=X.dtype)
+    if is_coded:
+        # Sums of products of codes, those of items at least -128, stay within int32.
+        largest = (2**31 - 1) // (128 * n_features)
+        encode(X, min(largest, np.iinfo(dtype).max), codes, steps, errors)
+    return codes, steps, errors

@@ -1,0 +1,185 @@
+"""Search of dense items by FAISS."""
+
+import numpy as np
+
+from sklearn_simlearn._core.threads import faiss_threads
+from sklearn_simlearn.index.backends._blocked_items import check
+from sklearn_simlearn.index.backends._foreign import ForeignItems
+
+
+class FaissItems(ForeignItems):
+    """Dense items in a FAISS index of any kind, by inner product.
+
+    Parameters
+    ----------
+    D : ndarray of shape (n_items, n_features)
+        Items. The index is trained on them.
+
+    factory : str, default="Flat"
+        What FAISS' index factory is to make, such as "Flat", "IVF1024,Flat", "HNSW32"
+        or "IVF4096,PQ32".
+
+    nprobe : int, default=None
+        Cells of an inverted file that a search visits; None leaves it to FAISS.
+
+    efSearch : int, default=None
+        How many nearest items a search in a graph keeps; None leaves it to FAISS.
+
+    n_indexes : int, default=1
+        Number of inverted files, trained from different seeds and searched together:
+        the k-means trees of Kuang et al.
+
+    n_threads : int, default=1
+        Number of threads that train and add.
+    """
+
+    _options = ("factory", "nprobe", "efSearch", "n_indexes")
+
+    def __init__(
+        self,
+        D,
+        *,
+        factory="Flat",
+        nprobe=None,
+        efSearch=None,
+        n_indexes=1,
+        n_threads=1,
+    ):
+        self.factory, self.n_indexes = factory, n_indexes
+        self.nprobe, self.efSearch = nprobe, efSearch
+        faiss = _import_faiss()
+        self.n_features = D.shape[1]
+        self._alive = np.ones(0, dtype=bool)
+        self._indexes = []
+        for seed in range(n_indexes):
+            try:
+                index = faiss.index_factory(
+                    self.n_features, factory, faiss.METRIC_INNER_PRODUCT
+                )
+            except RuntimeError as error:
+                raise ValueError(
+                    f"FAISS makes no index of factory={factory!r} for "
+                    f"{self.n_features} features; see its documentation."
+                ) from error
+            ivf = faiss.try_extract_index_ivf(index)
+            if ivf is not None:
+                ivf.cp.seed += seed
+            elif n_indexes > 1:
+                raise ValueError(
+                    "n_indexes > 1 needs an inverted file, such as "
+                    f"factory='IVF1024,Flat'; got factory={factory!r}."
+                )
+            self._indexes.append(index)
+        D = self._convert(D)
+        with faiss_threads(n_threads):
+            for index in self._indexes:
+                try:
+                    index.train(D)
+                except RuntimeError as error:
+                    raise ValueError(
+                        f"FAISS cannot train factory={factory!r} on {len(D)} items; "
+                        "give it more of them or a smaller index."
+                    ) from error
+        self.add(D, n_threads=n_threads)
+
+    def add(self, D, *, n_threads=1):
+        """Add items; their rows go on from the last one."""
+        D = self._convert(D)
+        with faiss_threads(n_threads):
+            for index in self._indexes:
+                index.add(D)
+        self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
+
+    def compact(self, *, n_threads=1):
+        """Forget removed items; returns the rows that are kept, numbered anew."""
+        faiss = _import_faiss()
+        kept = np.flatnonzero(self._alive)
+        with faiss_threads(n_threads):
+            for index in self._indexes:
+                ivf = faiss.try_extract_index_ivf(index)
+                if ivf is not None:
+                    ivf.make_direct_map()
+                D = index.reconstruct_batch(kept)
+                if ivf is not None:
+                    ivf.set_direct_map_type(faiss.DirectMap.NoMap)
+                index.reset()
+                index.add(D)
+        self._alive = np.ones(len(kept), dtype=bool)
+        return kept
+
+    def _find(self, Q, depth, alive, n_threads):
+        faiss = _import_faiss()
+        selector = None
+        if not alive.all():
+            bits = np.packbits(alive, bitorder="little")
+            selector = faiss.IDSelectorBitmap(bits)
+        found = []
+        with faiss_threads(n_threads):
+            for index in self._indexes:
+                parameters = self._make_parameters(index, selector)
+                found.append(index.search(Q, depth, params=parameters))
+        scores = np.concatenate([part[0] for part in found], axis=1)
+        rows = np.concatenate([part[1] for part in found], axis=1)
+        if len(found) == 1:
+            return scores, rows
+        # Best first, every item once.
+        for query in range(len(Q)):
+            order = np.lexsort((rows[query], -scores[query]))
+            _, first = np.unique(rows[query, order], return_index=True)
+            order = order[np.sort(first)]
+            order = order[rows[query, order] >= 0]
+            n = len(order)
+            scores[query, :n], rows[query, :n] = (
+                scores[query, order],
+                rows[query, order],
+            )
+            scores[query, n:], rows[query, n:] = -np.inf, -1
+        return scores, rows
+
+    def _make_parameters(self, index, selector):
+        """Search parameters of the kind that an index wants."""
+        faiss = _import_faiss()
+        index = faiss.downcast_index(index)
+        options = {} if selector is None else {"sel": selector}
+        if isinstance(index, faiss.IndexPreTransform):
+            inner = self._make_parameters(index.index, selector)
+            return inner and faiss.SearchParametersPreTransform(index_params=inner)
+        if isinstance(index, faiss.IndexIVF):
+            if self.nprobe is not None:
+                options["nprobe"] = self.nprobe
+            return faiss.SearchParametersIVF(**options) if options else None
+        if isinstance(index, faiss.IndexHNSW):
+            if self.efSearch is not None:
+                options["efSearch"] = self.efSearch
+            return faiss.SearchParametersHNSW(**options) if options else None
+        return faiss.SearchParameters(**options) if options else None
+
+    def _save(self):
+        faiss = _import_faiss()
+        return [faiss.serialize_index(index) for index in self._indexes]
+
+    def _open(self, saved):
+        faiss = _import_faiss()
+        check(
+            len(saved) == self.n_indexes, f"{self.n_indexes} FAISS indexes are needed"
+        )
+        self._indexes = []
+        for array in saved:
+            try:
+                index = faiss.deserialize_index(np.array(array))
+            except RuntimeError as error:
+                raise ValueError("FAISS cannot read its index.") from error
+            check(index.d == self.n_features, "the FAISS index has another width")
+            check(index.ntotal == self.n_items, "the FAISS index has another length")
+            self._indexes.append(index)
+
+
+def _import_faiss():
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            "The backend 'faiss' needs FAISS: "
+            'pip install "sklearn-simlearn[faiss]" brings it.'
+        ) from error
+    return faiss

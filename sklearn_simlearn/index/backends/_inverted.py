@@ -1,0 +1,144 @@
+"""Exact search of sparse items: the inverted file."""
+
+import numpy as np
+from scipy import sparse
+
+from sklearn_simlearn.index.backends._blocked_items import (
+    N_QUERIES,
+    BlockedItems,
+    check,
+    check_offsets,
+    check_range,
+)
+from sklearn_simlearn.index.backends._invert_fast import invert
+from sklearn_simlearn.index.backends._inverted_fast import (
+    find_best,
+    finish_search,
+    make_scratch,
+)
+
+# Of the k-th score, what skipped words may add up to at first; it adapts per query.
+SHARE = 0.25
+
+
+class InvertedFile(BlockedItems):
+    """Sparse items, searched exactly.
+
+    Per block of items the file keeps the items themselves, and per word the *postings*:
+    which items have it, and its value there, rounded up to 8 bits. A search walks the
+    postings of the words that matter most, as long as the others could still lift an
+    item among the best. The few items that remain are scored by their own values.
+
+    Parameters
+    ----------
+    D : canonical csr_array of shape (n_items, n_features)
+        Items, of any sign; float32 or float64. They are not copied: nobody may change
+        them any more.
+
+    n_threads : int, default=1
+        Number of threads that build the file.
+
+    block_length : int, default=65536
+        Largest number of items per block, no more than 65536.
+    """
+
+    _max_length = 65_536  # places within a block are uint16
+
+    _layout = {
+        "indptr": np.int32,
+        "words": np.int32,
+        "values": None,
+        "start": np.int32,
+        "places": np.uint16,
+        "codes": np.uint8,
+        "row_words": np.int32,
+        "rows": np.uint8,
+        "steps": None,
+        "zero": np.uint8,
+    }
+
+    def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
+        indptr, words, values = Q
+        n_queries, k = scores.shape
+        n_threads, n_lists = min(n_threads, n_queries), int(np.diff(indptr).max())
+        scratch = make_scratch(n_threads, self.n_features, n_lists, k, self.dtype)
+        n_found = np.zeros(n_queries, dtype=np.int64)
+        share = np.full(n_queries, SHARE)
+        for first in range(0, n_queries, N_QUERIES):
+            chunk = slice(first, first + N_QUERIES)
+            offsets = slice(first, first + N_QUERIES + 1)
+            for block_rows, block in self._read():
+                find_best(
+                    indptr[offsets],
+                    words,
+                    values,
+                    block_rows.start,
+                    *block,
+                    alive[block_rows],
+                    excluded[0][offsets],
+                    excluded[1],
+                    n_threads,
+                    *scratch,
+                    scores[chunk],
+                    rows[chunk],
+                    n_found[chunk],
+                    share[chunk],
+                )
+        finish_search(n_found, scores, rows)
+
+    def _convert(self, Q):
+        """Queries with the types of the kernels."""
+        return (
+            Q.indptr.astype(np.int64, copy=False),
+            Q.indices.astype(np.int32, copy=False),
+            Q.data.astype(self.dtype, copy=False),
+        )
+
+    def _cut(self, D):
+        """D in parts that fit into blocks."""
+        first = 0
+        while first < D.shape[0]:
+            end = int(D.indptr[first]) + self._max_values
+            last = np.searchsorted(D.indptr, end, side="right") - 1
+            last = min(first + self._block_length, last)
+            begin, end = D.indptr[first], D.indptr[last]
+            part = sparse.csr_array((last - first, D.shape[1]), dtype=D.dtype)
+            # One by one: made of all three, a CSR copies parts of larger arrays.
+            part.indptr = D.indptr[first : last + 1] - begin
+            part.indices, part.data = D.indices[begin:end], D.data[begin:end]
+            yield part
+            first = last
+
+    def _make_block(self, D):
+        indptr = D.indptr.astype(np.int32)
+        words = np.asarray(D.indices, dtype=np.int32)
+        values = np.asarray(D.data, dtype=self.dtype)
+        return indptr, words, values, *invert(indptr, words, values, self.n_features)
+
+    def _take(self, block, kept):
+        indptr, words, values = block[:3]
+        rows = sparse.csr_array(
+            (values, words, indptr), shape=(len(indptr) - 1, self.n_features)
+        )
+        return rows[kept]
+
+    @staticmethod
+    def _stack(parts):
+        return sparse.vstack(parts, format="csr")
+
+    def _find_shapes(self, block, length):
+        n_values, n_words = block[1].size, self.n_features
+        n_postings, n_rows = block[4].size, block[6].size
+        vectors = [length + 1, n_values, n_values, n_words + 1, n_postings, n_postings]
+        shapes = [(size,) for size in vectors]
+        return [*shapes, (n_rows,), (n_rows, length), (n_words,), (1,)]
+
+    def _check_contents(self, block, length):
+        indptr, words, _, start, places, _, _, _, steps, _ = block
+        check_offsets(indptr, len(words), "indptr")
+        check_offsets(start, len(places), "start")
+        check_range(words, self.n_features, "words")
+        check_range(places, length, "places")
+        check(
+            bool((np.isfinite(steps) & (steps > 0)).all()), "'steps' must be positive"
+        )

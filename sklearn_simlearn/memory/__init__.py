@@ -1,0 +1,6 @@
+"""Memory vectors: one query from several samples of an object."""
+
+from sklearn_simlearn.memory._membership import set_membership
+from sklearn_simlearn.memory._memory import MemoryVectorQuery
+
+__all__ = ["MemoryVectorQuery", "set_membership"]

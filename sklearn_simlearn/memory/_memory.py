@@ -1,0 +1,510 @@
+"""Several images of one object as one query (memory vectors)."""
+
+from functools import partial
+from numbers import Real
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._core.groups import read_groups, sets_of_one
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.sklearn import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    fit_context,
+    get_chunk_n_rows,
+    get_output_config,
+)
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn.base import (
+    EncodedSimilarityMixin,
+    inner_products,
+    replacing_state,
+)
+from sklearn_simlearn.memory._weights import (
+    KernelSpace,
+    VectorSpace,
+    memory_weights,
+    unit_scale,
+)
+from sklearn_simlearn.metrics import map_scorer
+
+
+def _has_vectors(memory):
+    """Whether the similarity of single queries is an inner product."""
+    base = getattr(memory, "base_similarity_", memory.base_similarity)
+    return base is None or isinstance(base, str) or _has_encodings(base)
+
+
+def _has_encodings(base):
+    return hasattr(base, "_encode_queries") and hasattr(base, "transform_database")
+
+
+class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
+    r"""Several images of one object, queried by a single vector.
+
+    The memory vector [1]_ of a set of queries :math:`x_1, \dots, x_n`, the rows of
+    :math:`X`, is the shortest vector that is equally similar to all of them:
+
+    .. math::
+
+        m = X^\top w = \sum_i w_i x_i, \qquad w = (X X^\top)^{+} \mathbf{1},
+        \qquad\text{so that}\quad X m = \mathbf{1}
+
+    where the queries are linearly independent, and :math:`X m` comes closest to it in
+    least squares where they are not. Queries that resemble each other share their
+    weight, so what is rare in the set counts as much as what is frequent. A ridge keeps
+    it close to the average query, which has equal weights. Read more in the
+    :ref:`User Guide <memory>`.
+
+    Parameters
+    ----------
+    base_similarity : similarity estimator, "precomputed" or None, default=None
+        What the Gram matrix and the scores come from: a learner, a hand-made similarity
+        or any estimator with a method `similarity`. It is cloned and fitted by `fit`;
+        wrap a fitted one in :class:`~sklearn.frozen.FrozenEstimator` to use it as it
+        is. None is the inner product of the rows. With "precomputed" the rows of a
+        square `X` hold the similarities of the queries to each other.
+
+    method : {"memory", "sum", "average", "max"}, default="memory"
+        What a set of queries scores an item: the inner product with the memory vector,
+        the sum, the average or the maximum of the scores of its queries. The sum and
+        the average rank as the average query does. The maximum has no vector: it has
+        `similarity` and `score`, but `transform` takes sets of one query only.
+
+    alpha : float, default=3.0
+        Ridge that draws the memory vector towards the sum, as in generalised max
+        pooling [2]_: :math:`w = (1 + \alpha) (X X^\top + \alpha I)^{-1} \mathbf{1}`.
+        The factor leaves the ranking alone and makes ``alpha=inf`` the sum itself; 0
+        is the memory vector of [1]_.
+
+    normalize : bool, default=True
+        Scale queries and items to unit length. With a `base_similarity`, queries are
+        scaled to a self-similarity of 1 and items are left as they are.
+
+    Attributes
+    ----------
+    base_similarity_ : object
+        The fitted `base_similarity`, if that is an estimator.
+
+    n_features_in_ : int
+        Width of the training data.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names of the training data, if it had any.
+
+    See Also
+    --------
+    set_membership : Test whether items are related to a query of a set.
+
+    sklearn_simlearn.model_selection.make_query_sets : Draws sets to score.
+
+    sklearn_simlearn.similarities.SelectiveMatchKernel : A similarity of local
+        descriptors that memory weights extend to.
+
+    Notes
+    -----
+    Nothing is learned in `fit` unless by the `base_similarity`.
+
+    A set of n queries with d features costs ``O(n ** 2 * d + n ** 3)`` time, or
+    ``O(n * d ** 2 + d ** 3)`` where n exceeds d and there is no `base_similarity`; of
+    sparse queries only stored values count. The system is solved in double precision
+    whatever the data. Where it is close to singular its eigenvalues decide: those
+    within rounding of zero are left out, which is the pseudo-inverse. So are negative
+    ones, of a similarity that is no kernel; if none is left, the weights are those of
+    the sum. Of a similarity that is not symmetric, the mean of both directions is used.
+
+    References
+    ----------
+    .. [1] R. Sicre and H. Jegou. "Memory vectors for particular object retrieval with
+       multiple queries". ICMR, 2015.
+    .. [2] N. Murray and F. Perronnin. "Generalized max pooling". CVPR, 2014.
+
+    Examples
+    --------
+    Two of the three queries are nearly the same and share the weight of one:
+
+    >>> from sklearn_simlearn import MemoryVectorQuery
+    >>> X = [[1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 0.0, 1.0]]
+    >>> memory = MemoryVectorQuery(alpha=0).fit(X)
+    >>> memory.query_weights(X, groups=["a", "a", "a"]).round(2)
+    array([0.5, 0.5, 1. ])
+    >>> memory.similarity(X, X, groups=["a", "a", "a"]).round(2)
+    array([[1., 1., 1.]])
+
+    Digits searched one by one, and by sets of five:
+
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn_simlearn.model_selection import make_query_sets
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X, y = X[:600] - X.mean(axis=0), y[:600]
+    >>> memory = MemoryVectorQuery().fit(X)
+    >>> round(memory.score(X, y), 2)
+    0.7
+    >>> sets = make_query_sets(y, size=5, random_state=0)
+    >>> round(memory.score(X, y, groups=sets), 2)
+    0.89
+    """
+
+    _parameter_constraints: dict = {
+        "base_similarity": [HasMethods(["fit", "similarity"]), None]
+        + [StrOptions({"precomputed"})],
+        "method": [StrOptions({"memory", "sum", "average", "max"})],
+        "alpha": [Interval(Real, 0, None, closed="both")],
+        "normalize": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        base_similarity=None,
+        *,
+        method: str = "memory",
+        alpha: float = 3.0,
+        normalize: bool = True,
+    ):
+        self.base_similarity = base_similarity
+        self.method = method
+        self.alpha = alpha
+        self.normalize = normalize
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: MatrixLike, y: MatrixLike | None = None) -> Self:
+        """Fit the base similarity, if there is one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples; square with ``base_similarity="precomputed"``.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), default=None
+            Labels or relevance matrix for a `base_similarity` that learns from them.
+
+        Returns
+        -------
+        self : object
+            The estimator itself.
+        """
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            if self._is_precomputed:
+                _check_square(rows)
+            elif self.base_similarity is not None:
+                self.base_similarity_ = clone(self.base_similarity).fit(rows, y)
+        return self
+
+    def fit_transform(
+        self,
+        X: MatrixLike,
+        y: MatrixLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> Matrix:
+        """Fit, then `transform` the same samples.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        y : array-like of shape (n_queries,) or (n_queries, n_columns), default=None
+            Labels or relevance matrix for a `base_similarity` that learns from them.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query.
+
+        Returns
+        -------
+        M : ndarray or csr_array of shape (n_sets, n_features_out)
+            See `transform`.
+        """
+        return self.fit(X, y).transform(X, groups=groups)
+
+    def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
+        """One vector for each set of queries.
+
+        Its inner products with the rows of `transform_database` are the similarity.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query: integers, strings, anything that can be sorted. Each
+            query is a set of its own if None.
+
+        Returns
+        -------
+        M : ndarray or csr_array of shape (n_sets, n_features_out)
+            One row for each group, in the sorted order of ``np.unique(groups)``, which
+            is also the index of a pandas frame; in the order of `X` without groups.
+            With ``base_similarity="precomputed"``, the weights of the queries, zero for
+            those of other sets.
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        sets = read_groups(groups, X.shape[0])
+        M = self._vectors(self._space(X), sets)
+        wants_frame = get_output_config("transform", self)["dense"] == "pandas"
+        if groups is not None and wants_frame and not sparse.issparse(M):
+            import pandas as pd
+
+            # Scikit-learn would give it the index of X, which has other rows.
+            index = pd.Index(sets.names, name=getattr(groups, "name", None))
+            return pd.DataFrame(M, index=index)
+        return M
+
+    @available_if(_has_vectors)
+    def transform_database(self, X: MatrixLike) -> Matrix:
+        """Items as an inner-product index stores them.
+
+        Only there if the similarity of single queries is an inner product.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_items, n_features)
+            Items.
+
+        Returns
+        -------
+        D : ndarray or csr_array of shape (n_items, n_features_out)
+            The items to store.
+        """
+        return super().transform_database(X)
+
+    def similarity(
+        self,
+        X: MatrixLike,
+        Y: MatrixLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Similarity of every set of queries to every item.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
+            Items; `X` itself if None.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query; each is a set of its own if None.
+
+        Returns
+        -------
+        S : ndarray of shape (n_sets, n_items)
+            Larger is more similar. One row for each group, in sorted order.
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        Y = X if Y is None else self._check_rows(Y)
+        sets = read_groups(groups, X.shape[0])
+        space = self._space(X)
+        if not isinstance(space, VectorSpace):
+            compare = partial(space.compare, items=Y)
+            return self._pool_scores(space, sets, compare, Y.shape[0])
+        items = self._encode_items(Y)
+        if self.method == "max":
+            return self._pool_scores(space, sets, space.compare_with(items), Y.shape[0])
+        return inner_products(self._vectors(space, sets), items)
+
+    def query_weights(
+        self,
+        X: MatrixLike,
+        groups: ArrayLike | None = None,
+        *,
+        return_gram: bool = False,
+    ) -> np.ndarray | tuple[np.ndarray, list[np.ndarray]]:
+        """Weight of each query in the vector of its set.
+
+        The smaller the weight, the more of the query is in the rest of its set. The
+        weights belong to the queries after normalisation.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query; each is a set of its own if None.
+
+        return_gram : bool, default=False
+            Return the Gram matrices too.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_queries,)
+            In the order of `X`.
+
+        grams : list of ndarray of shape (set size, set size)
+            Similarities of the queries of each set, in the order of `X`, the sets in
+            sorted order. Only with `return_gram`.
+        """
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        sets = read_groups(groups, X.shape[0])
+        space = self._space(X)
+        weights, grams = np.empty(len(sets.rows)), []
+        for _, block in space.blocks(sets):
+            weights[block.rows], scale = self._weights(space, block)
+            if return_gram:
+                last = np.cumsum(block.sizes**2)[:-1]
+                for s, gram in enumerate(np.split(space.grams(block), last)):
+                    part = scale[block.offsets[s] : block.offsets[s + 1], None]
+                    grams.append(gram.reshape(len(part), len(part)) * part * part.T)
+        return (weights, grams) if return_gram else weights
+
+    def score(
+        self,
+        X: MatrixLike,
+        y: MatrixLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        query_mask: ArrayLike | None = None,
+    ) -> float:
+        """Mean average precision, each set of queries searching what is outside it.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples: queries and items alike.
+
+        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
+            Labels, where the integer -1 marks a distractor; or a relevance matrix,
+            positive where a sample is relevant, negative where it is junk; or a
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
+            a set if it is relevant to all its queries.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples as queries. That of a set is their mean.
+
+        groups : array-like of shape (n_samples,), default=None
+            Set of each sample, -1 or None for those that do not query; each sample is
+            a query of its own if None.
+            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
+
+        query_mask : array-like of shape (n_samples,), dtype bool, default=None
+            Samples that query; the others are searched, even if they belong to a set.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1. See :class:`~sklearn_simlearn.metrics.RetrievalScorer` for
+            other measures, which take `groups` too.
+        """
+        return map_scorer(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            query_mask=query_mask,
+        )
+
+    # -- on checked input --
+
+    def _encode_queries(self, X):
+        return self._vectors(self._space(X), sets_of_one(np.arange(X.shape[0])))
+
+    def _encode_items(self, X):
+        if self._is_precomputed:
+            return X
+        if self.base_similarity is None:
+            return unit_rows(X) if self.normalize else X
+        return self.base_similarity_._encode_items(self.base_similarity_._check_rows(X))
+
+    @property
+    def _n_features_out(self):
+        return self.n_features_in_ if self._is_precomputed else super()._n_features_out
+
+    def _space(self, X):
+        """Where the queries live: among vectors, or known by similarities only."""
+        if self._is_precomputed:
+            _check_square(X)
+            return KernelSpace(lambda rows, items: items[:, rows].T, X)
+        if self.base_similarity is None:
+            return VectorSpace(X, X)
+        base = self.base_similarity_
+        if not _has_encodings(base):
+            return KernelSpace(lambda rows, items: base.similarity(X[rows], items), X)
+        X = base._check_rows(X)
+        return VectorSpace(base._encode_queries(X), base._encode_items(X))
+
+    def _vectors(self, space, sets):
+        """The vector of each set."""
+        if self.method == "max" and sets.sizes.max() > 1:
+            raise ValueError(
+                'The maximum of scores is no inner product: with method="max" use '
+                "`similarity`, or `transform` without groups."
+            )
+        if isinstance(space, VectorSpace):
+            return space.sums(lambda block: self._factors(space, block), sets)
+        if not self._is_precomputed:
+            raise ValueError(
+                f"{self.base_similarity_!r} is no inner product, so a set of queries "
+                "has no vector. Use `similarity`, or `query_weights`."
+            )
+        M = np.zeros((len(sets.sizes), space.X.shape[0]), dtype=space.dtype)
+        for start, block in space.blocks(sets):
+            M[start + block.of_row, block.rows] = self._factors(space, block)
+        return M
+
+    def _pool_scores(self, space, sets, compare, n_items):
+        """What the queries of each set score, added up, or the largest of it."""
+        S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
+        n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
+        pool = np.maximum if self.method == "max" else np.add
+        for start, block in sets.blocks(sets.sizes, n_rows):
+            scores = compare(block.rows) * self._factors(space, block)[:, None]
+            stop = start + len(block.sizes)
+            S[start:stop] = pool.reduceat(scores, block.offsets[:-1], axis=0)
+        return S
+
+    def _factors(self, space, sets):
+        """What the queries are multiplied by before they are pooled."""
+        weights, scale = self._weights(space, sets)
+        return weights * scale
+
+    def _weights(self, space, sets):
+        """Weights of the queries of all sets, and the factors that normalise them."""
+        if self.method == "memory":
+            shrinkage = 1 - 1 / (1 + self.alpha)
+            return memory_weights(space, sets, shrinkage, normalize=self.normalize)
+        weights = np.ones(len(sets.rows))
+        if self.method == "average":
+            weights /= np.repeat(sets.sizes, sets.sizes)
+        if self.normalize:
+            return weights, unit_scale(space, sets.rows)
+        return weights, np.ones(len(sets.rows))
+
+    @property
+    def _is_precomputed(self):
+        return isinstance(self.base_similarity, str)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self._is_precomputed:
+            tags.input_tags.pairwise = True
+            tags.input_tags.sparse = False
+        elif self.base_similarity is not None:
+            base = get_tags(self.base_similarity)
+            tags.input_tags = base.input_tags
+            tags.target_tags = base.target_tags
+        return tags
+
+
+def _check_square(X):
+    if X.shape[0] != X.shape[1]:
+        raise ValueError(
+            'With base_similarity="precomputed", X must hold the similarities of the '
+            f"queries to each other, so be square; got shape {X.shape}."
+        )

@@ -1,0 +1,239 @@
+"""Weights of the queries of many sets: Gram matrices, their systems, weighted sums.
+
+Notation and equation labels are those of doc/learners/memory.rst.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.extmath import safe_sparse_dot
+
+from sklearn_simlearn._core.groups import SETS_TOGETHER, Sets, sets_of_one
+from sklearn_simlearn._core.products import products_with
+from sklearn_simlearn._core.rows import canonical_csr, row_dots, scale_rows
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn.memory._memory_fast import (
+    dense_grams,
+    dense_sums,
+    solve_grams,
+    sparse_grams,
+)
+
+# Numbers that a call of a kernel works on, so that a dense set is still in the cache
+# when its weights are known; also what bounds the memory and lets Ctrl-C through.
+BLOCK = 2**21
+
+# Eigenvalues of a Gram matrix, relative to the largest and to its size, that are noise:
+# of the order of its own rounding in double precision, or of the square of the rounding
+# of the queries in single precision, which happens to be the same.
+NOISE = 64 * np.finfo(np.float64).eps
+
+
+class VectorSpace:
+    """Queries that are vectors.
+
+    Parameters
+    ----------
+    Q : ndarray or csr_array of shape (n_queries, n_features)
+        The queries.
+
+    D : ndarray or csr_array of shape (n_queries, n_features)
+        The same as items, for the similarities of queries to each other. It may be `Q`
+        itself.
+    """
+
+    noise = NOISE
+
+    def __init__(self, Q: Matrix, D: Matrix):
+        self.is_symmetric = D is Q
+        self.is_sparse = sparse.issparse(Q) or sparse.issparse(D)
+        clean = canonical_csr if self.is_sparse else np.ascontiguousarray
+        self.Q = clean(Q)
+        self.D = self.Q if self.is_symmetric else clean(D)
+        self.dtype = Q.dtype
+        self.width = Q.shape[1]
+
+    def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
+        """Sets whose Gram matrices one call of a kernel forms."""
+        if self.is_sparse:
+            stored = np.diff(self.Q.indptr) + np.diff(self.D.indptr)
+            per_query = np.add.reduceat(stored[sets.rows], sets.offsets[:-1])
+        else:
+            per_query = self.width
+        return sets.blocks(sets.sizes * (sets.sizes + per_query), BLOCK)
+
+    def grams(self, sets: Sets) -> np.ndarray:
+        """Gram matrices of all sets, one after the other."""
+        grams = np.empty(np.sum(sets.sizes**2))
+        if not self.is_sparse:
+            dense_grams(self.Q, self.D, sets.rows, sets.offsets, grams)
+            return grams
+        index = np.result_type(self.Q.indices, self.D.indices)
+        arrays = []
+        for matrix in (self.Q, self.D):
+            arrays.append(matrix.data)
+            arrays.append(matrix.indices.astype(index, copy=False))
+            arrays.append(matrix.indptr.astype(index, copy=False))
+        sparse_grams(*arrays, self.width, sets.rows, sets.offsets, grams)
+        return grams
+
+    def sums(self, factors: Callable[[Sets], np.ndarray], sets: Sets) -> Matrix:
+        """(memory-dual)  Sum of the queries of each set, each times its factor."""
+        if not self.is_sparse:
+            M = np.empty((len(sets.sizes), self.width), dtype=self.dtype)
+            for start, block in self.blocks(sets):
+                out = M[start : start + len(block.sizes)]
+                dense_sums(self.Q, block.rows, block.offsets, factors(block), out)
+            return M
+        # One product for all sets: each costs a scratch as wide as the data.
+        factor = np.concatenate([factors(block) for _, block in self.blocks(sets)])
+        pool = sparse.csr_array(
+            (factor, sets.rows, sets.offsets),
+            shape=(len(sets.sizes), self.Q.shape[0]),
+        )
+        return canonical_csr((pool @ self.Q).astype(self.dtype))
+
+    def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
+        """A function from rows of queries to their inner products with all items."""
+        products = products_with(items)
+        return lambda rows: products(self.Q[rows])
+
+
+class KernelSpace:
+    """Queries known by their similarities to each other and to the items.
+
+    Parameters
+    ----------
+    compare : callable
+        From rows of `X` and some items to the similarities of both.
+
+    X : ndarray or csr_array of shape (n_queries, n_features)
+        The queries.
+    """
+
+    is_symmetric = False
+
+    def __init__(self, compare: Callable[..., np.ndarray], X: Matrix):
+        self.compare = compare
+        self.X = X
+        self.dtype = X.dtype
+        self.noise = 64 * np.finfo(self.dtype).eps
+
+    def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
+        """Sets whose Gram matrices are formed together."""
+        return sets.blocks(sets.sizes**2, BLOCK)
+
+    def grams(self, sets: Sets) -> np.ndarray:
+        """Gram matrices of all sets, one after the other."""
+        # Several small sets at a time: a call costs more than the numbers that are
+        # computed in vain.
+        grams = []
+        for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
+            K = self.compare(block.rows, self.X[block.rows]).astype(np.float64)
+            K = (K + K.T) / 2
+            edges = zip(block.offsets[:-1], block.offsets[1:], strict=True)
+            grams += [K[low:high, low:high].ravel() for low, high in edges]
+        return np.concatenate(grams)
+
+
+def unit_scale(space: VectorSpace | KernelSpace, rows: np.ndarray) -> np.ndarray:
+    """Factors that give queries a similarity of 1 to themselves; 1 where it is not
+    positive."""
+    scale = np.ones(len(rows))
+    own = space.grams(sets_of_one(rows))
+    scale[own > 0] = 1 / np.sqrt(own[own > 0])
+    return scale
+
+
+def memory_weights(
+    space: VectorSpace | KernelSpace, sets: Sets, shrinkage: float, *, normalize: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(memory-ridge) for all sets.
+
+    Parameters
+    ----------
+    space : VectorSpace or KernelSpace
+        Where the queries live.
+
+    sets : Sets
+        The sets, as `space.blocks` gives them.
+
+    shrinkage : float
+        The number h of (memory-ridge), from 0 to 1.
+
+    normalize : bool
+        Whether queries are scaled to a similarity of 1 to themselves.
+
+    Returns
+    -------
+    weights, scale : ndarray
+        For each slot of the sets: the weight, and the factor that normalises the query.
+    """
+    # With more queries than features, the matrix of the features is the smaller one.
+    if not (space.is_symmetric and sets.sizes.max() > space.width):
+        return _gram_weights(space, sets, shrinkage, normalize)
+    weights, scale = np.empty((2, len(sets.rows)))
+    for s, one in sets.blocks(sets.sizes, 1):
+        part = slice(sets.offsets[s], sets.offsets[s + 1])
+        if len(one.rows) > space.width:
+            found = _tall_weights(space.Q[one.rows], shrinkage, normalize)
+        else:
+            found = _gram_weights(space, one, shrinkage, normalize)
+        weights[part], scale[part] = found
+    return weights, scale
+
+
+def _gram_weights(space, sets, shrinkage, normalize):
+    grams = space.grams(sets)
+    weights, scale = np.empty((2, len(sets.rows)))
+    solved = np.empty(len(sets.sizes), dtype=bool)
+    solve_grams(
+        grams, sets.offsets, shrinkage, normalize, scale, weights, solved.view(np.uint8)
+    )
+    # What Cholesky could not be trusted with, one size of sets at a time.
+    first = np.append(0, np.cumsum(sets.sizes**2))
+    for n in np.unique(sets.sizes[~solved]):
+        left = np.flatnonzero(~solved & (sets.sizes == n))
+        K = grams[first[left, None] + np.arange(n * n)].reshape(-1, n, n)
+        slots = sets.offsets[left, None] + np.arange(n)
+        weights[slots] = _pseudo_solve(K, shrinkage, space.noise)
+    return weights, scale
+
+
+def _pseudo_solve(K, shrinkage, noise):
+    """(memory-pinv)  K^+ 1 of several matrices, of their positive part."""
+    n = K.shape[-1]
+    eigenvalues, U = np.linalg.eigh(K)
+    eigenvalues = (1 - shrinkage) * np.maximum(eigenvalues, 0) + shrinkage
+    largest = eigenvalues.max(axis=1, keepdims=True)
+    inverse = np.zeros_like(eigenvalues)
+    np.divide(1, eigenvalues, out=inverse, where=eigenvalues > n * noise * largest)
+    weights = np.einsum("sij,sj->si", U, inverse * U.sum(axis=1))
+    # 1' K^+ 1 is at least n / largest where 1 is not in the part that was left out.
+    empty = weights.sum(axis=1) * largest[:, 0] <= 1e-9 * n
+    weights[empty] = 1
+    return weights
+
+
+def _tall_weights(X, shrinkage, normalize):
+    """The same for one set of more queries than features, by the matrix X' X."""
+    n = X.shape[0]
+    X = X.astype(np.float64)
+    scale = np.ones(n)
+    if normalize:
+        own = row_dots(X, X)
+        scale[own > 0] = 1 / np.sqrt(own[own > 0])
+        X = scale_rows(X, scale)
+    eigenvalues, V = np.linalg.eigh(safe_sparse_dot(X.T, X, dense_output=True))
+    keep = eigenvalues > n * NOISE * eigenvalues[-1]
+    if not keep.any():
+        return np.ones(n), scale
+    eigenvalues, V = eigenvalues[keep], V[:, keep]
+    # In the span of the queries U = X V / sqrt(eigenvalues), then outside it.
+    on_features = V.T @ np.asarray(X.sum(axis=0)).ravel() / eigenvalues
+    inverse = 1 / ((1 - shrinkage) * eigenvalues + shrinkage)
+    weights = X @ (V @ (inverse * on_features))
+    if shrinkage > 0:
+        weights += (1 - X @ (V @ on_features)) / shrinkage
+    return weights, scale

@@ -1,0 +1,202 @@
+"""OASIS on partitions: a ranker per stream of shuffled batches, and their mean.
+
+The objective is convex in W, so the mean of rankers is no worse than they are on
+average (section 5.4 of the paper). What a sample of the data can tell, which is the
+choice of the hold-out and the coordinates to learn in, is told by one.
+"""
+
+from operator import add
+
+import numpy as np
+
+from sklearn_simlearn._core.dask import settle
+from sklearn_simlearn._core.dask_batches import Partitions
+from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn._core.threads import one_blas_thread
+from sklearn_simlearn._core.triplets import triplet_sampler
+from sklearn_simlearn._holdout import START, choose
+from sklearn_simlearn.oasis._path import (
+    DTYPE,
+    N_NEGATIVES,
+    Coordinates,
+    Path,
+    describe_embedding,
+    describe_start,
+)
+from sklearn_simlearn.oasis._steps import Rankers, Settings, draw_stream
+
+
+class Lesson:
+    """How rankers learn from a batch.
+
+    Parameters
+    ----------
+    settings : Settings
+        What decides on the steps.
+
+    n_models : int
+        Rankers per batch.
+
+    threshold : float
+        Pairs up to this count as irrelevant.
+
+    coordinates : Coordinates or None
+        Those to learn in; the samples as they are if None.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        n_models: int,
+        threshold: float,
+        coordinates: Coordinates | None,
+    ):
+        self.settings = settings
+        self.n_models = n_models
+        self.threshold = threshold
+        self.coordinates = coordinates
+
+    def rows(self, X):
+        return X if self.coordinates is None else self.coordinates(X)
+
+    def draw(self, relevance, rng):
+        """Streams of triplets, one per ranker."""
+        sampler = triplet_sampler(relevance, threshold=self.threshold)
+        n_negatives = 1 if self.coordinates is None else N_NEGATIVES
+        return [
+            draw_stream(sampler, stream, n_negatives)
+            for stream in rng.spawn(self.n_models)
+        ]
+
+
+class Ranker:
+    """A ranker on its way through batches."""
+
+    def __init__(self, W: np.ndarray, n_triplets=0, n_updates=0, losses=()):
+        self.W = W
+        self.n_triplets = n_triplets
+        self.n_updates = n_updates
+        self.losses = [*losses]
+
+    def report(self):
+        return self.n_triplets, self.n_updates, self.losses
+
+
+def learn_batch(lesson, ranker, batch, n_triplets, rng):
+    """The ranker after it has seen so many triplets, the last ones from a batch."""
+    relevance = check_relevance(batch.y)
+    if not relevance.find_queries().any():
+        return ranker
+    W = ranker.W.copy()
+    rankers = Rankers(
+        W, lesson.rows(batch.X), lesson.draw(relevance, rng), lesson.settings
+    )
+    rankers.n_triplets = ranker.n_triplets
+    with one_blas_thread():
+        for _ in rankers.learn_up_to(n_triplets):
+            pass
+    return Ranker(
+        rankers.average(),
+        rankers.n_triplets,
+        ranker.n_updates + rankers.n_updates,
+        ranker.losses + rankers.losses,
+    )
+
+
+def learn_rankers(partitions, lesson, W, n_triplets, rng):
+    """The mean of all rankers, and the attributes that tell how they learned.
+
+    Each visits `n_triplets`, spread over the rounds of batches.
+    """
+    from dask import compute, delayed
+
+    rounds = partitions.rounds(rng)
+    learn = delayed(learn_batch, pure=False)
+    shared = delayed(lesson, pure=False)
+    first = delayed(Ranker(W), pure=False)
+    rankers = [first] * len(rounds[0])
+    for i, batches in enumerate(rounds):
+        target = n_triplets * (i + 1) // len(rounds)
+        rankers = settle(
+            *[
+                learn(shared, ranker, batch, target, stream)
+                for ranker, batch, stream in zip(
+                    rankers, batches, rng.spawn(len(batches)), strict=True
+                )
+            ]
+        )
+    reports = compute(*[ranker.report() for ranker in rankers])
+    rankers = [r for r, report in zip(rankers, reports, strict=True) if report[0] > 0]
+    if not rankers:
+        raise ValueError(
+            "y holds no triplet in any of the batches that the partitions of X were "
+            "shuffled into. It takes two samples of one class and one outside it."
+        )
+    seen, updates, losses = zip(*[r for r in reports if r[0] > 0], strict=True)
+    n_points = min(map(len, losses))
+    attributes = {
+        "n_triplets_": max(seen),
+        "n_updates_": sum(updates),
+        "loss_curve_": np.mean([curve[:n_points] for curve in losses], axis=0),
+    }
+    return _mean([ranker.W for ranker in rankers]), attributes
+
+
+def _mean(values):
+    """The mean of delayed matrices; no worker needs more than two at a time."""
+    from dask import compute, delayed
+
+    n_values = len(values)
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        odd = values[-1:] if len(values) % 2 else []
+        values = [delayed(add, pure=False)(*pair) for pair in pairs] + odd
+    (total,) = compute(values[0])
+    return total / n_values
+
+
+def learn_plain(oasis, X, y, rng, serve):
+    """Fitted attributes of the plain form; `serve` makes a model of W."""
+    partitions = Partitions(oasis, X, y)
+    settings = oasis._settings()._replace(n_jobs=1)
+    lesson = Lesson(settings, oasis.n_models, oasis.relevance_threshold, None)
+    W = oasis._first_W(partitions.example)
+    W, attributes = learn_rankers(partitions, lesson, W, oasis.n_triplets, rng)
+    return serve(W) | attributes
+
+
+def learn_held_out(oasis, X, y, rng, make_path):
+    """Fitted attributes of the form that held-out samples choose.
+
+    ``make_path(X, relevance)`` is the path of a sample in memory.
+    """
+    partitions = Partitions(oasis, X, y)
+    sample = partitions.sample(rng)
+    relevance = check_relevance(sample.y)
+    relevance.require_triplets()
+    path: Path = make_path(sample.X, relevance)
+    with one_blas_thread():
+        choice = choose(path, relevance, oasis.holdout, rng, _no_callbacks)
+        coordinates, rows = path.coordinates(choice.candidate, rng)
+    if choice.candidate is START:
+        return describe_start(coordinates) | choice.attributes
+    W, n_triplets = np.eye(rows.shape[1], dtype=DTYPE), choice.candidate.n_triplets
+    attributes = {"n_triplets_": 0, "n_updates_": 0, "loss_curve_": np.empty(0)}
+    if n_triplets > 0:
+        settings = oasis._settings()._replace(n_jobs=1)
+        lesson = Lesson(
+            settings, oasis.n_models, oasis.relevance_threshold, coordinates
+        )
+        W, attributes = learn_rankers(partitions, lesson, W, n_triplets, rng)
+    learned = describe_embedding(
+        W,
+        choice.candidate,
+        coordinates,
+        oasis.n_components,
+        partitions.example.dtype,
+    )
+    return learned | attributes | choice.attributes
+
+
+def _no_callbacks(name, describe=None):
+    return False

@@ -1,0 +1,167 @@
+"""What a report says: the table, the gains, and the queries worth showing."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+import sklearn_simlearn
+from sklearn_simlearn._core.relevance import PairwiseRelevance, check_relevance
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.statistics import (
+    allow_for_several,
+    mean_interval,
+    paired_test,
+)
+from sklearn_simlearn.display._curves import count_queries
+from sklearn_simlearn.display._pictures import as_sequence
+from sklearn_simlearn.display._search import find_neighbors
+from sklearn_simlearn.report._measurement import Measured
+
+
+class Findings:
+    """What came of several estimators on the same queries.
+
+    The parameters are those of :class:`RetrievalReport`, checked before, and paragraphs
+    of advice with lines of code.
+
+    Attributes
+    ----------
+    measured : dict of Measured
+        By name, the best first.
+
+    best, baseline : str
+        Names of the best of all and of the best baseline.
+
+    challenger : str or None
+        Name of the best that is no baseline.
+
+    queries : ndarray of shape (n_queries,)
+        Rows of the samples that query.
+
+    gains : dict of ndarray of shape (n_queries,)
+        By name, gains in average precision over the baseline.
+
+    table : list of dict
+        A line per estimator, the best first.
+
+    shown : dict of ndarray
+        From the title of a list to the places of its queries in `queries`.
+
+    found : dict of dict
+        By name and place, the items found as (row, similarity, relevance).
+    """
+
+    def __init__(
+        self,
+        measured: dict[str, Measured],
+        X: Any,
+        y: Any,
+        *,
+        images: Sequence | None = None,
+        texts: Sequence | None = None,
+        baselines: Collection[str] | None = None,
+        n_shown: int = 6,
+        n_neighbors: int = 8,
+        title: str = "Retrieval report",
+        advice: Sequence[str] = (),
+        code: str = "",
+    ):
+        self.title, self.advice, self.code = title, advice, code
+        self.images, self.texts = as_sequence(images), as_sequence(texts)
+        self.n_samples = num_samples(X)
+        self.baselines = list(measured)[:1] if baselines is None else set(baselines)
+        names = sorted(measured, key=lambda n: -measured[n].mean_average_precision)
+        self.measured = {name: measured[name] for name in names}
+        self.best = names[0]
+        self.baseline = next(name for name in names if name in self.baselines)
+        others = [name for name in names if name not in self.baselines]
+        self.challenger = others[0] if others else None
+        first = measured[self.baseline]
+        self.queries = first.report.query
+        self.n_queries = count_queries(first.report)
+        self.gains = {name: m.gains_over(first) for name, m in self.measured.items()}
+        self.table = self._tabulate()
+        self.shown = self._choose_queries(n_shown)
+        self.found = self._search(X, y, n_neighbors)
+        self._labels = _read_labels(y)
+        self.made_with = (
+            f"sklearn_simlearn {sklearn_simlearn.__version__}, scikit-learn "
+            f"{sklearn.__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}."
+        )
+
+    def _tabulate(self):
+        others = [name for name in self.measured if name != self.baseline]
+        p_values = allow_for_several([paired_test(self.gains[name]) for name in others])
+        p_values = dict(zip(others, p_values.tolist(), strict=True))
+        table = []
+        for name, measured in self.measured.items():
+            report, gains = measured.report, self.gains[name]
+            score, gain = mean_interval(report.average_precision), mean_interval(gains)
+            table.append(
+                {
+                    "similarity": name,
+                    "mAP": score.value,
+                    "mAP interval": (max(score.low, 0.0), min(score.high, 1.0)),
+                    "P@1": float(np.nanmean(report.precision_at_1)),
+                    "P@10": float(np.nanmean(report.precision_at_10)),
+                    "gain": gain.value,
+                    "gain interval": (max(gain.low, -1.0), min(gain.high, 1.0)),
+                    "p": p_values.get(name),
+                    "wins": int(np.count_nonzero(gains > 0)),
+                    "losses": int(np.count_nonzero(gains < 0)),
+                    "fit seconds": measured.fit_seconds,
+                    "query seconds": measured.query_seconds,
+                }
+            )
+        return table
+
+    def _choose_queries(self, n_shown):
+        """Places of queries in `queries`, by the title of their list."""
+        name = self.baseline if self.challenger is None else self.challenger
+        scores = self.measured[name].report.average_precision
+        known = np.flatnonzero(~np.isnan(scores))
+        lists = {}
+        if self.challenger is not None:
+            gains = self.gains[name]
+            rising = known[np.argsort(gains[known], kind="stable")]
+            gained, lost = rising[::-1][:n_shown], rising[:n_shown]
+            lists["Gain most"] = gained[gains[gained] > 0]
+            lists["Lose most"] = lost[gains[lost] < 0]
+        rising = known[np.argsort(scores[known], kind="stable")]
+        lists[f"Rank worst with {name}"] = rising[:n_shown]
+        lists[f"Rank best with {name}"] = rising[::-1][:n_shown]
+        return lists
+
+    def _search(self, X, y, n_neighbors):
+        """By name and place: the items found, as (row, similarity, relevance)."""
+        places = np.unique(np.concatenate(list(self.shown.values())))
+        results = {}
+        for name in (self.baseline, self.challenger):
+            if name is None:
+                continue
+            found = find_neighbors(
+                self.measured[name].estimator, X, y, self.queries[places], n_neighbors
+            )
+            hits = [
+                list(zip(*lines, strict=True)) for lines in zip(*found, strict=True)
+            ]
+            results[name] = dict(zip(places.tolist(), hits, strict=True))
+        return results
+
+    def line(self, name: str) -> dict:
+        """The line of an estimator in the table."""
+        return next(line for line in self.table if line["similarity"] == name)
+
+    def label(self, row: int) -> str:
+        """Label of a sample as text; empty if `y` is no labels."""
+        return "" if self._labels is None else str(self._labels[row])
+
+
+def _read_labels(y):
+    """Labels as the user wrote them; None if `y` is something else."""
+    if isinstance(y, PairwiseRelevance) or check_relevance(y).labels is None:
+        return None
+    return np.asarray(y)

@@ -1,0 +1,249 @@
+"""The report of a comparison: measured once, shown as a page."""
+
+import os
+import secrets
+from html import escape
+from numbers import Integral
+from pathlib import Path
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._core.progress import progress, timed_fit
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.display._curves import check_baselines
+from sklearn_simlearn.display._pictures import check_length
+from sklearn_simlearn.report._findings import Findings
+from sklearn_simlearn.report._measurement import measure
+from sklearn_simlearn.report._page import make_page
+
+
+class RetrievalReport:
+    """One HTML page that compares estimators, query by query.
+
+    It has a table with confidence intervals and paired tests, curves, gains and losses
+    of each query, the queries that are best, worst and most changed with what they
+    found, and what was fitted. The page is one file that needs no network, and works
+    without JavaScript; with it, tables sort and filter. In a notebook the report shows
+    itself.
+
+    Parameters
+    ----------
+    estimators : dict
+        From names to learners, pipelines, searches or transformers. Those that are not
+        fitted are cloned and fitted on `X_train` and `y_train`.
+
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Samples that took no part in the fits. Each queries all the others.
+
+    y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
+            PairwiseRelevance
+        Labels, relevance matrix or relevance by pairs.
+
+    images : sequence of length n_samples, default=None
+        Images of the samples: arrays of shape (height, width) or (height, width, 3), or
+        Pillow images. They are made small enough for the page.
+
+    texts : sequence of length n_samples, default=None
+        Texts of the samples.
+
+    baselines : collection of str, default=None
+        Names of what is to be beaten: gains are over the best of them. The first
+        estimator if None.
+
+    X_train, y_train : default=None
+        Samples for estimators that are not fitted.
+
+    query_mask : array-like of shape (n_samples,), dtype bool, default=None
+        Samples that query; all that are relevant to something if None.
+
+    n_shown : int, default=6
+        Queries in each of four lists: those that gain most, lose most, rank best and
+        rank worst.
+
+    n_neighbors : int, default=8
+        Results that are shown of a query.
+
+    title : str, default="Retrieval report"
+        Title of the page.
+
+    Attributes
+    ----------
+    table_ : list of dict
+        A line per estimator, as in the table of the page.
+
+    gains_ : dict of ndarray of shape (n_queries,)
+        Gain of each query in average precision over the baseline, by name.
+
+    queries_ : ndarray of shape (n_queries,)
+        Rows of `X` that query.
+
+    baseline_, best_ : str
+        Name of the best baseline, and of the best of all.
+
+    estimators_ : dict
+        The fitted estimators.
+
+    See Also
+    --------
+    NeighborsDisplay : Queries with their results as a figure.
+    sklearn_simlearn.metrics.retrieval_report : The measures alone.
+
+    Notes
+    -----
+    All text that comes from data is escaped. While estimators are fitted and measured,
+    progress is shown on a terminal and in notebooks, if rich is installed.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn_simlearn import OASIS
+    >>> from sklearn_simlearn.report import RetrievalReport
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> X, y = load_iris(return_X_y=True)
+    >>> report = RetrievalReport(
+    ...     {
+    ...         "cosine": CosineSimilarity(use_idf=False),
+    ...         "OASIS": OASIS(holdout="samples", random_state=0),
+    ...     },
+    ...     X[1::2],
+    ...     y[1::2],
+    ...     X_train=X[::2],
+    ...     y_train=y[::2],
+    ... )
+    >>> report.best_
+    'OASIS'
+    >>> report.save("report.html")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        estimators,
+        X,
+        y,
+        images=None,
+        texts=None,
+        *,
+        baselines=None,
+        X_train=None,
+        y_train=None,
+        query_mask=None,
+        n_shown=6,
+        n_neighbors=8,
+        title="Retrieval report",
+    ):
+        _check_estimators(estimators, X_train)
+        if baselines is not None and not check_baselines(baselines, estimators):
+            raise ValueError("baselines must name at least one of the estimators.")
+        for name, value in (("n_shown", n_shown), ("n_neighbors", n_neighbors)):
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value!r}.")
+        check_length("images", images, num_samples(X), "X")
+        check_length("texts", texts, num_samples(X), "X")
+        measured = {}
+        with progress(list(estimators)) as show:
+            for name, estimator in estimators.items():
+                show(name)
+                seconds = None
+                if not _is_fitted(estimator):
+                    estimator = clone(estimator)
+                    seconds = timed_fit(estimator, X_train, y_train, name, show)
+                show(name, "search")
+                measured[name] = measure(
+                    estimator, X, y, query_mask=query_mask, fit_seconds=seconds
+                )
+        self._take(
+            Findings(
+                measured,
+                X,
+                y,
+                images=images,
+                texts=texts,
+                baselines=baselines,
+                n_shown=n_shown,
+                n_neighbors=n_neighbors,
+                title=title,
+            )
+        )
+
+    @classmethod
+    def _from_findings(cls, findings: Findings):
+        """The report of what was measured elsewhere."""
+        report = cls.__new__(cls)
+        report._take(findings)
+        return report
+
+    def _take(self, findings):
+        self._findings = findings
+        self.table_, self.gains_ = findings.table, findings.gains
+        self.queries_ = findings.queries
+        self.baseline_, self.best_ = findings.baseline, findings.best
+        self.estimators_ = {
+            name: measured.estimator for name, measured in findings.measured.items()
+        }
+
+    def to_html(self):
+        """The page.
+
+        Returns
+        -------
+        page : str
+            A whole HTML document.
+        """
+        return make_page(self._findings)
+
+    def save(self, path):
+        """Write the page to a file, which is whole or not there.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        """
+        path, content = Path(path), self.to_html().encode()
+        aside = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            aside.write_bytes(content)
+            os.replace(aside, path)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+    def _repr_html_(self):
+        """The page in a frame, so that its style stays its own."""
+        return (
+            '<iframe sandbox="allow-scripts" style="width:100%;height:40rem;border:0" '
+            f'srcdoc="{escape(self.to_html())}"></iframe>'
+        )
+
+    def __repr__(self):
+        return (
+            f"RetrievalReport({list(self.estimators_)}, {self._findings.n_queries} "
+            f"queries, best: {self.best_!r})"
+        )
+
+
+def _check_estimators(estimators, X_train):
+    if not (
+        isinstance(estimators, dict)
+        and estimators
+        and all(isinstance(name, str) for name in estimators)
+    ):
+        raise TypeError(
+            "estimators must be a dict from names to estimators, with at least one; "
+            f"got {estimators!r}."
+        )
+    for name, estimator in estimators.items():
+        if X_train is None and not _is_fitted(estimator):
+            raise NotFittedError(
+                f"{name!r} is not fitted: fit it first, or give X_train and y_train."
+            )
+
+
+def _is_fitted(estimator):
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True

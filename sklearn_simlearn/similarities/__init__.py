@@ -1,0 +1,21 @@
+"""Hand-made similarities of bags of words, under the contract of the learners.
+
+They are the baselines of the learners' papers: rows of every table, and estimators
+that a grid search can tune.
+"""
+
+from sklearn_simlearn.similarities._match_kernel import SelectiveMatchKernel
+from sklearn_simlearn.similarities._similarities import (
+    AsymmetricSimilarity,
+    BurstinessSimilarity,
+    CosineSimilarity,
+    NegativeEvidenceSimilarity,
+)
+
+__all__ = [
+    "AsymmetricSimilarity",
+    "BurstinessSimilarity",
+    "CosineSimilarity",
+    "NegativeEvidenceSimilarity",
+    "SelectiveMatchKernel",
+]

@@ -1,0 +1,602 @@
+"""The command line, as a newcomer calls it."""
+
+import contextlib
+import csv
+import errno
+import html
+import io
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from sklearn_simlearn._core.progress import progress
+from sklearn_simlearn.comparison import _command_line as command
+from sklearn_simlearn.comparison import _comparison as comparison
+from sklearn_simlearn.comparison._comparison import ROWS, Row, compare, make_task
+from sklearn_simlearn.datasets import make_visual_words
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn.similarities import CosineSimilarity
+
+RIVALS = {row.name for row in ROWS if row.is_rival}
+# The others take two thirds of the time; `test_own_counts` has them.
+EMBEDDED_ROWS = [
+    row
+    for row in ROWS
+    if row.name not in ("angular", "histogram", "sparse Mahalanobis")
+]
+LIGHT_ROWS = [row for row in ROWS if row.name in ("cosine", "negative evidence")]
+
+
+def read_table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def run(arguments, capsys):
+    """Exit code, output, errors."""
+    try:
+        code = command.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def silence(name, step=""):
+    pass
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Only the rows that take no time."""
+    monkeypatch.setattr(command, "ROWS", LIGHT_ROWS)
+
+
+@pytest.fixture(scope="module")
+def words():
+    return make_visual_words(10, 12, n_words=200, return_X_y=True, random_state=0)
+
+
+@pytest.fixture
+def user_file(words, tmp_path):
+    X, y = words
+    path = tmp_path / "mine.npz"
+    np.savez(path, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y)
+    return path
+
+
+# -- the comparison --
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory):
+    """Output, errors and folder of the comparison on the data of the package."""
+    folder = tmp_path_factory.mktemp("embedded")
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "ROWS", EMBEDDED_ROWS)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            report = str(folder / "report.html")
+            arguments = ["--output", str(folder / "result"), "--report", report]
+            assert command.main(arguments) == 0
+    return out.getvalue(), err.getvalue(), folder
+
+
+def test_embedded_data(embedded):
+    out, err, folder = embedded
+    assert err == ""
+    table, advice = out.split("\n\n", maxsplit=1)
+    title, header, *lines, written, report = table.splitlines()
+    assert "1797 samples of 200 features, 898 to fit, 899 held out by samples" in title
+    names = [row.name for row in EMBEDDED_ROWS]
+    assert [line.split("  ")[0] for line in lines] == names
+    assert len({len(line) for line in [header, *lines]}) == 1  # aligned
+    assert written == f"wrote {folder}/result.csv and {folder}/result.png"
+    assert (folder / "result.png").read_bytes()[:4] == b"\x89PNG"
+    assert report == f"wrote {folder}/report.html"
+    names = {"result.csv", "result.png", "report.html"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert advice.startswith("Take class posteriors. It is ahead of logistic")
+
+
+def test_report_of_the_comparison(embedded):
+    out, _, folder = embedded
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert len(page) < 2e6
+    assert "data:image/png" in page  # the digits
+    _, words, _, code = out.split("\n\n", maxsplit=3)
+    assert html.escape(words.splitlines()[0]) in page
+    assert html.escape(textwrap.dedent(code).rstrip()) in page
+    assert "fitted in" in page.lower()
+
+
+def test_gain_is_over_the_best_row_without_us(embedded):
+    table = read_table(embedded[2] / "result.csv")
+    scores = {row["similarity"]: float(row["mAP"]) for row in table}
+    best = max(scores[name] for name in RIVALS)
+    assert scores["class posteriors"] > best
+    assert scores["OASIS"] > scores["LDA"] > scores["NCA"] > scores["cosine of tf-idf"]
+    for row in table:
+        name = row["similarity"]
+        gain = float(row["gain"].rstrip("%")) / 100
+        assert gain == pytest.approx(scores[name] / best - 1, abs=2e-3)
+        is_tested = not name.startswith("5 queries") and scores[name] != best
+        assert (row["p"] != "") == is_tested
+        for column in ("P@1", "P@10"):
+            assert 0 < float(row[column]) < 1
+        assert float(row["query us"]) > 0
+        assert float(row["model kB"]) > 0
+
+
+@pytest.mark.parametrize("split", ["samples", "objects"])
+def test_own_counts(split, user_file, tmp_path, capsys):
+    arguments = ["--data", user_file, "--split", split, "--output", tmp_path / "own"]
+    code, out, err = run(arguments, capsys)
+    assert code == 0
+    assert f"120 samples of 200 features, 60 to fit, 60 held out by {split}" in out
+    names = [row["similarity"] for row in read_table(tmp_path / "own.csv")]
+    expected = [row.name for row in ROWS]
+    if split == "objects":
+        expected.remove("class posteriors")
+        assert "left out: class posteriors (needs known classes)\n" in out
+        # Of five classes the learners can tell nothing about new ones; said once.
+        [line] = [line for line in err.splitlines() if "keeps the start" in line]
+        assert line.startswith("warning of OASIS, angular, ")
+    else:
+        assert "left out" not in out
+    assert names == expected
+
+
+def test_learners_hold_out_what_the_split_does(words):
+    for split in ("samples", "objects"):
+        task = make_task(*words, None, split, 3)
+        for row in ROWS:
+            params = row.make(task).get_params()
+            assert params.get("holdout", split) == split
+            assert params.get("random_state", 3) == 3
+    learners = [row for row in ROWS if "holdout" in row.make(task).get_params()]
+    assert len(learners) == 4
+
+
+def test_embeddings_get_the_rows_that_fit_them(tmp_path, rng, capsys):
+    y = np.repeat(np.arange(6), 10)
+    X = rng.standard_normal((6, 12))[y] + rng.standard_normal((60, 12))
+    path = tmp_path / "dense.npz"
+    np.savez(path, X=X.astype(np.float32), y=y.astype(str))
+    code, out, _ = run(["--data", path, "--output", tmp_path / "own"], capsys)
+    assert code == 0
+    names = [row["similarity"] for row in read_table(tmp_path / "own.csv")]
+    assert {"cosine", "LDA", "logistic posteriors", "NCA", "OASIS"} <= set(names)
+    assert (
+        "left out: cosine of tf-idf (needs non-negative numbers), burstiness (needs "
+        "non-negative numbers), asymmetric (needs counts), histogram (needs counts), "
+        "sparse Mahalanobis (needs non-negative numbers), 5 queries: average (needs "
+        "classes of more than 5 held-out samples), 5 queries: memory vector (needs "
+        "classes of more than 5 held-out samples)\n"
+    ) in out
+
+
+def test_relevance_matrix_and_query_mask(tmp_path, user_file, words, capsys):
+    X, y = words
+    arrays = dict(np.load(user_file))
+    matrix = sparse.csr_array((y[:, None] == np.arange(10)).astype(float))
+    for part in ("data", "indices", "indptr"):
+        arrays[f"y_{part}"] = getattr(matrix, part)
+    del arrays["y"]
+    path = tmp_path / "masked.npz"
+    query_mask = np.zeros(120, dtype=bool)
+    query_mask[np.argsort(y, kind="stable").reshape(10, 12)[:, :3]] = True
+    np.savez(path, **arrays, y_shape=matrix.shape, query_mask=query_mask)
+    code, out, _ = run(["--data", path, "--output", tmp_path / "own"], capsys)
+    assert code == 0
+    assert "70 held out" in out  # all queries, and 4 of 9 others of each object
+    names = "LDA", "logistic posteriors", "logistic product", "NCA", "class posteriors"
+    left_out = ", ".join(f"{name} (needs labels)" for name in names)
+    assert f"left out: {left_out}" in out
+    by_object = make_task(X, matrix, query_mask, "objects", 0)
+    assert by_object.X_test.shape[0] == 60
+    assert np.count_nonzero(by_object.query_mask) == 15
+
+
+def test_distractors_are_no_class_of_the_rivals(words):
+    X, y = words
+    y = np.where(y == 0, -1, y)
+    task = make_task(X, y, None, "samples", 0)
+    rows = [row for row in ROWS if row.name == "logistic posteriors"]
+    [result] = compare(task, rows, silence).results
+    assert result.measured.estimator[-1].chosen_.classes_.tolist() == list(range(9))
+
+
+def test_wide_data_is_reduced(rng):
+    y = np.repeat(np.arange(8), 8)
+    X = sparse.csr_array(rng.poisson(0.02 + 0.1 * (rng.random((8, 1200)) < 0.05)[y]))
+    task = make_task(X.astype(float), y, None, "samples", 0)
+    rows = [row for row in ROWS if row.is_rival]
+    found = compare(task, rows, silence)
+    assert found.left_out == {}
+    assert len(found.results) == len(rows)
+
+
+def test_rows_that_cost_too_much_are_left_out(words, monkeypatch):
+    monkeypatch.setattr(comparison, "MAX_NCA", 10)
+    monkeypatch.setattr(comparison, "MAX_LOGISTIC", 10)
+    task = make_task(*words, None, "samples", 0)
+    rows = [row for row in ROWS if row.name in ("logistic posteriors", "NCA")]
+    assert compare(task, rows, silence).left_out == {
+        "logistic posteriors": "needs fewer samples or classes",
+        "NCA": "needs at most 2000 samples",
+    }
+
+
+class Failing(CosineSimilarity):
+    """Warns, then fails."""
+
+    def fit(self, X, y=None):
+        warnings.warn("one\nline", stacklevel=1)
+        raise MemoryError
+
+
+def test_a_row_that_fails_does_not_end_the_comparison(
+    user_file, tmp_path, monkeypatch, capsys
+):
+    failing = Row("greedy", lambda task: Failing())
+    monkeypatch.setattr(command, "ROWS", [failing, *LIGHT_ROWS])
+    arguments = ["--data", user_file, "--output", tmp_path / "own"]
+    code, out, err = run(arguments, capsys)
+    assert code == 0
+    assert "left out: greedy (failed: MemoryError)\n" in out
+    assert err == "warning of greedy: one line\n"
+    names = [row["similarity"] for row in read_table(tmp_path / "own.csv")]
+    assert names == ["cosine", "negative evidence"]
+
+    monkeypatch.setattr(command, "ROWS", [failing])
+    code, out, err = run(arguments, capsys)
+    assert code == 2
+    assert out == ""
+    assert "nothing could be compared: greedy (failed: MemoryError)" in err
+
+
+class Leading(TransformerMixin, BaseEstimator):
+    """The first columns."""
+
+    def __init__(self, n_columns):
+        self.n_columns = n_columns
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X[:, : self.n_columns]
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+
+def test_p_values_are_of_paired_queries(words):
+    task = make_task(*words, None, "samples", 0)
+    widths = {"best": 200, "narrow": 60, "the same": 200}
+    rows = [
+        Row(name, lambda task, n=n: Leading(n), is_rival=name == "best")
+        for name, n in widths.items()
+    ]
+    table = compare(task, rows, silence).tabulate()
+    whole, narrow = (
+        retrieval_report(Leading(n), task.X_test, task.y_test).average_precision
+        for n in (200, 60)
+    )
+    p = stats.wilcoxon(narrow, whole).pvalue
+    assert [line[5] for line in table] == ["", f"{p:.1g}", "1"]
+    assert p < 0.05
+
+
+def test_sets_are_whole_and_of_one_class(words):
+    X, y = words
+    y = np.where(y == 3, 100 + np.arange(120) // 4, y)  # some small classes
+    task = make_task(X, y, None, "samples", 0)
+    sets = task.sets[task.sets >= 0]
+    assert set(np.unique(sets, return_counts=True)[1]) == {5}
+    for number in np.unique(sets):
+        assert len(np.unique(task.y_test[task.sets == number])) == 1
+
+
+# -- saving and searching --
+
+
+@pytest.fixture(scope="module")
+def saved(words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "index"
+    SimilarityIndex(CosineSimilarity()).fit(*words).save(folder)
+    return folder
+
+
+def test_the_best_model_is_saved(light, user_file, words, tmp_path, capsys):
+    folder = tmp_path / "index"
+    arguments = ["--data", user_file, "--output", tmp_path / "own", "--save", folder]
+    for _ in range(2):  # the second time in place of the first
+        code, out, err = run(arguments, capsys)
+        assert (code, err) == (0, "")
+        best = max(read_table(tmp_path / "own.csv"), key=lambda row: row["mAP"])
+        assert (
+            f"saved {best['similarity']}, fitted as above, with all 120 samples as an "
+            f"index in {folder}\n"
+        ) in out
+    X, y = words
+    index = SimilarityIndex.load(folder, trusted=())
+    assert index.n_items_ == 120
+    task = make_task(X, y, None, "samples", 0)
+    report = retrieval_report(index.estimator_, task.X_test, task.y_test)
+    assert f"{report.average_precision.mean():.3f}" == best["mAP"]
+
+
+def test_a_saved_index_is_searched(saved, user_file, words, tmp_path, capsys):
+    X = words[0].toarray()
+    queries = tmp_path / "queries.npz"
+    np.savez(queries, X=X[:3])  # no y
+    results = tmp_path / "found.csv"
+    arguments = ["search", saved, queries, "-k", 4, "--output", results]
+    code, out, err = run(arguments, capsys)
+    assert (code, err) == (0, "")
+    scores, ids = SimilarityIndex.load(saved, trusted=()).search(X[:3], k=4)
+    lines = [line.split("\t") for line in out.splitlines()]
+    for query, line in enumerate(lines):
+        pairs = [
+            f"{name} {score:.6g}"
+            for name, score in zip(ids[query], scores[query], strict=True)
+        ]
+        assert line == [str(query), *pairs]
+    table = read_table(results)
+    assert [row["query"] for row in table] == list("000011112222")
+    assert [row["rank"] for row in table] == list("123412341234")
+    assert [int(row["id"]) for row in table] == ids.ravel().tolist()
+    assert [float(row["score"]) for row in table] == scores.ravel().tolist()
+
+    # The whole file of samples has labels as well, and CSR parts.
+    code, out, _ = run(["search", saved, user_file, "-k", 200], capsys)
+    assert code == 0
+    assert {len(line.split("\t")) for line in out.splitlines()} == {121}
+
+
+def test_only_trusted_types_are_loaded(words, user_file, tmp_path, capsys):
+    X, _ = words
+    folder = tmp_path / "index"
+    SimilarityIndex(Leading(50)).fit(X).save(folder)
+    code, out, err = run(["search", folder, user_file], capsys)
+    assert (code, out) == (2, "")
+    name = f"{Leading.__module__}.Leading"
+    assert name in err
+    assert err.endswith("list them in --trust.\n")
+    code, out, _ = run(["search", folder, user_file, "--trust", name], capsys)
+    assert code == 0
+    assert len(out.splitlines()) == 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "{data}"], "nowhere is no saved index"),
+        (["{index}", "nowhere.npz"], "nowhere.npz: no such file"),
+        (["{index}", "{narrow}"], "X has 3 features, but"),
+        (["{index}", "{data}", "-k", "0"], "-k: '0' is no integer of 1 or more"),
+        (["{index}", "{data}", "--max-bytes", "9"], "pass a larger --max-bytes if"),
+        (["{index}", "{data}", "--output", "{index}"], "is a folder"),
+        (["{index}"], "required: QUERIES.npz"),
+    ],
+)
+def test_bad_searches_get_one_line(
+    arguments, message, saved, user_file, tmp_path, capsys
+):
+    narrow = tmp_path / "narrow.npz"
+    np.savez(narrow, X=np.eye(3))
+    places = {"index": saved, "data": user_file, "narrow": narrow}
+    arguments = [argument.format(**places) for argument in arguments]
+    code, out, err = run(["search", *arguments], capsys)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+# -- bad calls --
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere.npz"], "nowhere.npz: no such file"),
+        (["--seed", "x"], "--seed: 'x' is no integer of 0 or more"),
+        (["--seed", "-1"], "--seed: '-1' is no integer of 0 or more"),
+        (["--colour"], "unrecognized arguments: --colour"),
+        (["fetch"], "invalid choice: 'fetch'"),
+        (["--data", "{data}", "--max-bytes", "9"], "pass a larger --max-bytes if"),
+        (["--data", "{one_class}"], "y holds no triplet"),
+        (["--output", "{folder}/missing/own"], "missing: No such file or directory"),
+        (["--output", "{data}/own"], "mine.npz: Not a directory"),
+        (["--output", "{folder}/taken"], "taken.csv is a folder"),
+        (["--output", "{folder}/" + 300 * "x"], "File name too long"),
+        (["--report", "{folder}"], "is a folder: name another file"),
+        (["--report", "{folder}/missing/a.html"], "missing: No such file or"),
+        (["--save", "{data}"], "mine.npz is not a folder"),
+        (["--save", "{folder}"], "is not an index folder"),
+        (["--save", "{folder}/missing/index"], "missing: No such file or directory"),
+    ],
+)
+def test_bad_calls_get_one_line_before_any_work(
+    arguments, message, user_file, tmp_path, monkeypatch, capsys
+):
+    def work(*args):
+        raise AssertionError("the comparison has begun")
+
+    monkeypatch.setattr(command, "compare", work)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken.csv").mkdir()
+    one_class = tmp_path / "one_class.npz"
+    np.savez(one_class, X=np.eye(6), y=np.zeros(6, int))
+    places = {"data": user_file, "folder": tmp_path, "one_class": one_class}
+    arguments = [argument.format(**places) for argument in arguments]
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(arguments, capsys)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_is_not_writable_is_found_first(tmp_path, monkeypatch, capsys):
+    def refuse(dir):
+        raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/tmp12")
+
+    # Who runs the tests may be allowed everything.
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", refuse)
+    for arguments in (["--output", tmp_path / "own"], ["--save", tmp_path / "index"]):
+        code, out, err = run(arguments, capsys)
+        assert (code, out) == (2, "")
+        assert err in (
+            f"sklearn_simlearn: {tmp_path}: Permission denied\n",
+            "sklearn_simlearn: .: Permission denied\n",
+        )
+
+
+def test_saving_needs_skops(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(["--save", tmp_path / "index"], capsys)
+    assert code == 2
+    assert 'pip install "sklearn-simlearn[serve]"' in err
+
+
+def test_a_disk_that_is_full_at_the_end(
+    light, user_file, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "own.csv").write_text("the old one")
+
+    def fail(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device", str(source))
+
+    monkeypatch.setattr(command.os, "replace", fail)
+    arguments = ["--data", user_file, "--output", tmp_path / "own"]
+    code, out, err = run(arguments, capsys)
+    assert code == 2
+    assert "cosine" in out  # the table is not lost
+    assert "wrote" not in out
+    assert err.count("\n") == 1
+    assert "No space left on device" in err
+    assert (tmp_path / "own.csv").read_text() == "the old one"
+    assert {path.name for path in tmp_path.iterdir()} == {"own.csv", "mine.npz"}
+
+
+def test_ctrl_c(light, user_file, tmp_path, monkeypatch, capsys):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "compare", interrupt)
+    arguments = ["--data", user_file, "--output", tmp_path / "own"]
+    assert run(arguments, capsys) == (130, "", "sklearn_simlearn: interrupted\n")
+
+
+# -- streams --
+
+
+def start(arguments, redirection="", **options):
+    """Start the command line in a shell; a process of its own has its own streams."""
+    command = [sys.executable, "-m", "sklearn_simlearn", *map(str, arguments)]
+    return subprocess.Popen(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_outputs_that_take_nothing(saved, user_file, tmp_path):
+    """Closed, full, and closed by the reader; at once, for each takes seconds."""
+    arguments = ["search", saved, user_file, "--output"]
+    closed = start([*arguments, tmp_path / "closed.csv"], ">&-")
+    reader = start([*arguments, tmp_path / "reader.csv"])
+    reader.stdout.close()
+    full = None
+    if os.path.exists("/dev/full"):
+        full = start([*arguments, tmp_path / "full.csv"], ">/dev/full")
+    for process in (closed, reader):
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
+        process.stderr.close()
+        process.stdout.close()
+    if full is not None:
+        out, err = full.communicate()
+        assert (out, err) == ("", "sklearn_simlearn: No space left on device\n")
+        assert full.returncode == 2
+    for name in ("closed", "reader"):
+        assert len(read_table(tmp_path / f"{name}.csv")) == 1200
+
+
+def test_an_ascii_terminal(light, user_file, tmp_path, monkeypatch):
+    bytes_out = io.BytesIO()
+    out = io.TextIOWrapper(bytes_out, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    command.prepare_streams()
+    stem = tmp_path / "größe"
+    assert command.main(["--data", str(user_file), "--output", str(stem)]) == 0
+    assert rb"gr\xf6\xdfe.csv" in bytes_out.getvalue()
+    assert (tmp_path / "größe.csv").exists()
+
+
+# -- progress --
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal(monkeypatch):
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress(["cosine", "OASIS"]) as show:
+        show("OASIS", "hold-out 7")
+        time.sleep(1.5)  # in which nothing is heard of the row
+    shown = terminal.getvalue()
+    for part in ("OASIS", "1/2", "hold-out 7", "0:00:01"):
+        assert part in shown
+
+
+def test_progress_hears_the_steps_of_a_fit(words):
+    task = make_task(*words, None, "samples", 0)
+    heard = []
+    rows = [row for row in ROWS if row.name == "class posteriors"]
+    [result] = compare(task, rows, lambda *args: heard.append(args)).results
+    name = "class posteriors"
+    assert heard[0] == (name,)
+    assert heard[1] == (name, "hold-out 1")
+    assert heard[-1] == (name, "search")
+    estimator = result.measured.estimator
+    assert not hasattr(estimator, "_skl_callbacks")  # not part of the model
+
+
+def test_progress_without_rich_is_a_line_per_row(
+    light, user_file, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    arguments = ["--data", str(user_file), "--output", str(tmp_path / "own")]
+    assert command.main(arguments) == 0
+    assert terminal.getvalue() == "cosine\nnegative evidence\n"
+
+
+def test_help(capsys):
+    code, out, _ = run(["--help"], capsys)
+    assert code == 0
+    assert "--data FILE.npz" in out
+    code, out, _ = run(["search", "--help"], capsys)
+    assert code == 0
+    assert "QUERIES.npz" in out

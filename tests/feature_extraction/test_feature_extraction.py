@@ -1,0 +1,237 @@
+"""From photographs to a served learner, and what all transformers have in common."""
+
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn.comparison import _command_line as command_line
+from sklearn_simlearn.comparison._photographs import read_photographs
+from sklearn_simlearn.datasets import load_image_folder
+from sklearn_simlearn.feature_extraction import (
+    VLAD,
+    BlockVisterms,
+    ImageReader,
+    LocalDescriptors,
+    ONNXDescriptors,
+    PowerNormalizer,
+    VisualVocabulary,
+)
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn.similarities import CosineSimilarity
+
+N_OBJECTS, N_VIEWS = 6, 4
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """A folder of views of textured objects, turned and lit differently."""
+    root = tmp_path_factory.mktemp("photographs")
+    rng = np.random.default_rng(0)
+    for i in range(N_OBJECTS):
+        texture = rng.integers(0, 256, (14, 14, 3), dtype=np.uint8)
+        texture = texture // 2 + rng.integers(0, 128, 3, dtype=np.uint8)
+        texture = cv2.resize(texture, (140, 140), interpolation=cv2.INTER_CUBIC)
+        folder = root / f"object {i}"
+        folder.mkdir()
+        for view in range(N_VIEWS):
+            turn = cv2.getRotationMatrix2D((70, 70), 20 * view, 1 - 0.05 * view)
+            image = cv2.warpAffine(texture, turn, (140, 140), borderValue=(99, 99, 99))
+            image = np.clip(image * (1 - 0.03 * view), 0, 255).astype(np.uint8)
+            cv2.imwrite(str(folder / f"view {view}.jpg"), image)
+    return root
+
+
+def make_model(memory=None):
+    return make_pipeline(
+        ImageReader(n_jobs=2),
+        LocalDescriptors(150, n_jobs=2),
+        VisualVocabulary(120, random_state=0),
+        HistogramRankSVM(holdout=None, random_state=0),
+        memory=memory,
+    )
+
+
+def test_pipeline_fits_searches_and_serves(photographs, tmp_path):
+    paths, y = load_image_folder(photographs, return_X_y=True)
+    model = make_model()
+    model.fit(paths, y)
+    assert map_scorer(model, paths, y) > 0.9
+    index = SimilarityIndex(model).fit(paths, ids=paths)
+    _, found = index.search(paths[5:6], k=N_VIEWS)
+    assert found[0, 0] == paths[5]
+    assert sum("object 1" in path for path in found[0]) >= 3
+    # Saved without pickle; a photograph may also come as bytes.
+    index.save(tmp_path / "index")
+    opened = SimilarityIndex.load(tmp_path / "index", trusted=())
+    assert_array_equal(opened.search(paths[5:6], k=N_VIEWS)[1], found)
+    with open(paths[5], "rb") as file:
+        assert_array_equal(opened.search([file.read()], k=N_VIEWS)[1], found)
+
+
+def test_grid_search_with_a_cache(photographs, tmp_path, monkeypatch):
+    paths, y = load_image_folder(photographs, return_X_y=True)
+    calls = []
+    describe = LocalDescriptors.transform
+
+    def count(self, X):
+        calls.append(len(X))
+        return describe(self, X)
+
+    monkeypatch.setattr(LocalDescriptors, "transform", count)
+    search = GridSearchCV(
+        make_model(memory=str(tmp_path)),
+        {"visualvocabulary__n_words": [40, 80], "histogramranksvm__truncation": [1, 2]},
+        scoring=map_scorer,
+        cv=StratifiedKFold(2, shuffle=True, random_state=0),
+    )
+    search.fit(paths, y)
+    assert 0.5 < search.best_score_ <= 1
+    # 2 folds of training images once and the refit; test images of 4 x 2 searches.
+    n_training = sum(n == len(paths) // 2 for n in calls) - 4 * 2
+    assert n_training == 2
+    assert sum(n == len(paths) for n in calls) == 1
+
+
+def test_other_chains_of_transformers(photographs):
+    paths, y = load_image_folder(photographs, return_X_y=True)
+    features = make_pipeline(ImageReader(), LocalDescriptors(150)).fit_transform(paths)
+    # Local features are cut into folds by image.
+    scores = cross_val_score(
+        make_pipeline(VLAD(8, random_state=0), CosineSimilarity(use_idf=False)),
+        features,
+        y,
+        cv=2,
+        scoring=map_scorer,
+    )
+    assert scores.min() > 0.9
+    frozen = FrozenEstimator(VisualVocabulary(100, random_state=0).fit(features))
+    soft = make_pipeline(
+        frozen, PowerNormalizer(), CosineSimilarity(use_idf=False)
+    ).fit(features)
+    assert map_scorer(soft, features, y) > 0.9
+    blocks = BlockVisterms(20, block_size=32, step=16, n_colors=8, random_state=0)
+    similarity = make_pipeline(ImageReader(), blocks, CosineSimilarity()).fit(paths)
+    assert map_scorer(similarity, paths, y) > 0.5
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ImageReader(),
+        LocalDescriptors(),
+        VisualVocabulary(),
+        VLAD(),
+        BlockVisterms(),
+        ONNXDescriptors("network.onnx"),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check_estimator_cloneable",
+        "check_estimator_repr",
+        "check_estimator_tags_renamed",
+        "check_get_params_invariance",
+        "check_no_attributes_set_in_init",
+        "check_set_params",
+        "check_valid_tag_types",
+    ],
+)
+def test_checks_of_sklearn_that_need_no_array(estimator, name):
+    getattr(estimator_checks, name)(type(estimator).__name__, estimator)
+
+
+# -- the command line --
+
+
+def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "photographs"
+    shutil.copytree(photographs, folder)
+    (folder / "object 0" / "notes.jpg").write_text("no image")
+    names = ["cosine", "cosine of tf-idf"]
+    rows = [row for row in command_line.ROWS if row.name in names]
+    monkeypatch.setattr(command_line, "ROWS", rows)
+    stem, index = str(tmp_path / "out"), str(tmp_path / "index")
+    arguments = ["--images", str(folder), "--output", stem, "--save", index]
+    report = tmp_path / "report.html"
+    assert command_line.main([*arguments, "--report", str(report)]) == 0
+    output = capsys.readouterr()
+    assert "data:image/jpeg" in report.read_text(encoding="utf-8")
+    assert "24 samples" in output.out
+    assert "1 of 25 images cannot be read" in output.err
+    assert "notes.jpg is no JPEG" in output.err
+    for query in (folder / "object 1" / "view 0.jpg", folder / "object 1"):
+        assert command_line.main(["search", index, str(query), "-k", "3"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == (N_VIEWS if query.is_dir() else 1)
+        assert lines[0].split("\t")[1].startswith(str(folder / "object 1"))
+    # The lines that it advises make the same counts.
+    found = read_photographs(folder, seed=0)
+    names = {}
+    exec("\n".join(found.write_lines()), names)
+    assert abs(names["X"] - found.X).max() == 0
+    assert_array_equal(names["y"], found.y)
+    assert command_line.main(["--images", str(tmp_path / "none")]) == 2
+    assert "neither a folder nor a CSV file" in capsys.readouterr().err
+
+
+# -- a folder as data --
+
+
+def test_folder_in_order(tmp_path):
+    names = ["b/2.jpg", "b/10.JPG", "a/deep/x.png", "a/a.txt", "top.gif", ".h/1.jpg"]
+    for name in [*names, "a/.hidden.jpg"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    data = load_image_folder(tmp_path)
+    found = [path.removeprefix(f"{tmp_path}").replace("\\", "/") for path in data.data]
+    assert found == ["/a/deep/x.png", "/b/10.JPG", "/b/2.jpg", "/top.gif"]
+    assert_array_equal(data.target, [0, 1, 1, -1])
+    assert_array_equal(data.target_names, ["a", "b"])
+
+
+def test_table_of_images(tmp_path):
+    table = tmp_path / "images.csv"
+    table.write_text("label,path\nz,1.jpg\n,sub/2.jpg\na,3.jpg\n", encoding="utf-8-sig")
+    data = load_image_folder(table)
+    assert data.data.tolist() == [
+        str(tmp_path / "1.jpg"),
+        str(tmp_path / "sub" / "2.jpg"),
+        str(tmp_path / "3.jpg"),
+    ]
+    assert_array_equal(data.target, [1, -1, 0])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "names no images"),
+        (b"path,label\n", "names no images"),
+        (b"file,label\na,b\n", "must have the columns path and label"),
+        (b"path,label\na\n", "Line 2"),
+        (b"path,label\n,b\n", "Line 2"),
+        (b"\xff\xfe\n", "no CSV file in UTF-8"),
+    ],
+)
+def test_bad_tables(tmp_path, content, message):
+    table = tmp_path / "images.csv"
+    table.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_image_folder(table)
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="names no images"):
+        load_image_folder(tmp_path)
+    with pytest.raises(ValueError, match="neither a folder nor a CSV file"):
+        load_image_folder(tmp_path / "none")

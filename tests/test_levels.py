@@ -1,0 +1,84 @@
+"""Imports point one way: a package imports from lower levels only."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sklearn_simlearn
+
+PACKAGE = Path(sklearn_simlearn.__file__).parent
+
+LEVELS = [
+    {"_core"},
+    {"metrics"},
+    {"model_selection", "_holdout"},
+    {"base"},
+    {"contract", "similarities", "datasets", "feature_extraction"},
+    {"angular", "compose", "histogram", "mahalanobis", "memory", "oasis", "posterior"},
+    {"index"},
+    {"reranking", "display"},
+    {"report", "serve"},
+    {"comparison"},
+    {"__init__", "__main__"},
+]
+LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
+
+
+def part_of(path):
+    """First part of a module's name below the package."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_parts(path):
+    """Parts of the package that a module imports, at its top or in a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            root, _, rest = (node.module or "").partition(".")
+            if root == "sklearn_simlearn":
+                names = [rest] if rest else [alias.name for alias in node.names]
+                yield from (name.partition(".")[0] for name in names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                root, _, rest = alias.name.partition(".")
+                if root == "sklearn_simlearn" and rest:
+                    yield rest.partition(".")[0]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_a_module_imports_from_lower_levels_only(path):
+    own = part_of(path)
+    for part in imported_parts(path):
+        # A public name of the root is a learner.
+        level = LEVEL.get(part, LEVEL["oasis"])
+        assert part == own or level < LEVEL[own], (
+            f"{path.relative_to(PACKAGE)} (level {LEVEL[own] + 1}) imports {part} "
+            f"(level {level + 1})"
+        )
+
+
+def loaded_modules(module):
+    """Modules of the package that importing one of them loads."""
+    # The root imports all learners, so it is replaced by an empty package.
+    code = f"""
+import sys, types
+package = types.ModuleType("sklearn_simlearn")
+package.__path__ = [{str(PACKAGE)!r}]
+sys.modules["sklearn_simlearn"] = package
+import {module}
+print(*(name for name in sys.modules if name.startswith("sklearn_simlearn.")))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return run.stdout.split()
+
+
+def test_metrics_load_no_index_and_few_modules():
+    loaded = loaded_modules("sklearn_simlearn.metrics")
+    assert not [name for name in loaded if name.startswith("sklearn_simlearn.index")]
+    assert len(loaded) < 25, loaded
