@@ -210,13 +210,6 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         S *= gamma
         return S
 
-    def _doc_link_url_param_generator(self):
-        # It is public among the similarities, though it has a file of its own.
-        return {
-            "estimator_module": "sklearn_simlearn.similarities",
-            "estimator_name": type(self).__name__,
-        }
-
     def _residuals(self, X):
         """Image, word and residual of every word of every image; gamma of the images.
 
