@@ -24,6 +24,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn.histogram._histogram import WeightTable
 from sklearn_simlearn.histogram._solver import Problem, Search, Solver
 from sklearn_simlearn.histogram._table import find_length_factors, truncate
 from sklearn_simlearn.metrics import map_scorer, top4_scorer
@@ -186,7 +187,8 @@ def limit():
                 )
                 while not solver.is_done(model.tol):
                     solver.iterate(model.tol)
-                model._table = model._table._replace(weights=solver.weights())
+                table = model.encoder_.table._replace(weights=solver.weights())
+                model.encoder_ = WeightTable(table)
                 values.append((of_others, top4_scorer(model, X[test], y[test])))
             means = (f"{value:.3f}" for value in np.mean(values, axis=0))
             rows.append([f"length_slope={slope}, alpha={alpha}", *means])

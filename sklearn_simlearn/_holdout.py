@@ -1,9 +1,9 @@
-"""How far to go from the start: what is held out, and what it says.
+"""The hold-out: folds, the judge, the choice.
 
 A learner moves away from a start that is good already, such as the cosine. Whether it
 should, and how far, depends on the queries to come: of the classes it learns from, or
-of others. The user says which (`holdout`), and samples that take no part in learning
-decide.
+of others. The user chooses one of the two by `holdout`, and samples that take no part
+in learning decide.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.sklearn import StrOptions
+from sklearn_simlearn._core.threads import one_blas_thread
+from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
@@ -40,10 +43,14 @@ average_precision = MEASURES["map"].bind()
 
 
 class Fold(NamedTuple):
-    """Samples to learn from, and samples that then query each other."""
+    """Rows to learn from, and held-out rows that query and that are searched.
+
+    With labels the last two are the same samples, which query each other.
+    """
 
     train: np.ndarray
-    test: np.ndarray
+    queries: np.ndarray
+    items: np.ndarray
 
 
 class Choice(NamedTuple):
@@ -64,7 +71,8 @@ class Choice(NamedTuple):
 
 
 def choose(
-    path: Callable[..., Iterator[tuple[Any, np.ndarray]]],
+    path: Callable[..., Iterator[tuple[Any, Encoder]]],
+    X: Matrix,
     relevance: Relevance,
     holdout: str,
     rng: np.random.Generator,
@@ -75,10 +83,12 @@ def choose(
     Parameters
     ----------
     path : callable
-        ``path(train, test, rng)``, with the rows to learn from and the held-out ones,
-        yields candidates one by one, each as a named tuple of settings and the
-        similarities of the held-out rows to each other. The first is `START`. A
-        candidate that some fold does not come to is passed over.
+        ``path(train, rng)``, with the rows to learn from, yields candidates one by one,
+        each as a named tuple of settings and the encoder that was learned with them.
+        The first is `START`. A candidate that is missing in some fold is skipped.
+
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Checked training samples.
 
     relevance : Relevance
         Of the training samples to each other.
@@ -90,28 +100,31 @@ def choose(
         Decides on the folds; each of them gets a stream of its own.
 
     advance : callable
-        Reports a step to the callbacks; whether one of them asks to stop.
+        Reports a step to the callbacks; returns whether one of them asks to stop.
     """
     folds = make_folds(relevance, holdout, rng)
-    judge = Judge(relevance, by_class=holdout == "objects")
-    for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
-        judge.open(fold)
-        for candidate, similarity in path(fold.train, fold.test, stream):
-            judge.record(candidate, similarity)
-            if advance("hold-out"):
-                return judge.choose()
+    judge = Judge(X, relevance, by_class=holdout == "objects")
+    # On more threads BLAS would sum in another order.
+    with one_blas_thread():
+        for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
+            judge.open(fold)
+            for candidate, encoder in path(fold.train, stream):
+                judge.record(candidate, encoder)
+                if advance("hold-out"):
+                    return judge.choose()
     return judge.choose()
 
 
 def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
-    """What is held out; nothing, with a warning, where that would say nothing."""
+    """Return the folds; none, with a warning, if classes or samples are too few."""
     objects = relevance.objects()
     if holdout == "samples":
         folds = []
         for test in _hold_out_samples(objects, rng):
             rest = np.setdiff1d(np.arange(len(objects)), test)
             if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
-                folds.append(Fold(rest, _limit(test, objects, rng)))
+                test = _limit(test, objects, rng)
+                folds.append(Fold(rest, test, test))
         if folds:
             return folds
         warn_user(
@@ -134,7 +147,7 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
     for held_out in np.array_split(classes, n_folds):
         is_test = np.isin(objects, held_out)
         test = _limit(np.flatnonzero(is_test), objects, rng)
-        folds.append(Fold(np.flatnonzero(~is_test), test))
+        folds.append(Fold(np.flatnonzero(~is_test), test, test))
     return folds
 
 
@@ -181,90 +194,113 @@ def shuffle_within(
     return row, np.arange(len(row)) - np.repeat(first, size), np.repeat(size, size)
 
 
+class Measures(NamedTuple):
+    """Measures of one candidate, per held-out query."""
+
+    average_precision: np.ndarray
+    p1: np.ndarray  # precision at 1 among the held-out samples
+    p1_dense: np.ndarray  # what it would be in a denser database
+
+
 class Judge:
     """How well the candidates rank the held-out samples, and which is the best.
 
     Parameters
     ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Checked training samples.
+
     relevance : Relevance
         Of the training samples to each other.
 
     by_class : bool
-        Whether classes count alike, as they do where others are to come; otherwise
-        queries do.
+        Whether classes have equal weight, as they do if others are to come; otherwise
+        queries have.
     """
 
-    def __init__(self, relevance: Relevance, *, by_class: bool):
-        self.relevance, self.by_class = relevance, by_class
+    def __init__(self, X: Matrix, relevance: Relevance, *, by_class: bool):
+        self.X, self.relevance, self.by_class = X, relevance, by_class
         self.objects = relevance.objects()
-        self.candidates: list[dict] = []  # of each fold: candidate -> measures
-        self.classes: list[np.ndarray] = []  # of each fold: those of the queries
+        self.measures: list[dict[Any, Measures]] = []  # per fold, by candidate
+        self.classes: list[np.ndarray] = []  # of the queries, per fold
 
     def open(self, fold: Fold) -> None:
-        """Take up a fold."""
-        self.relevant = self.relevance.take(fold.test).block(slice(None), slice(None))
-        np.fill_diagonal(self.relevant, -1)
-        has_both = (self.relevant > 0).any(axis=1) & (self.relevant == 0).any(axis=1)
-        self.queries = np.flatnonzero(has_both)
-        self.relevant = self.relevant[self.queries]
-        self.candidates.append({})
-        self.classes.append(self.objects[fold.test[self.queries]])
+        """Begin a fold."""
+        relevant = self.relevance.block(fold.queries, fold.items)
+        relevant[fold.queries[:, None] == fold.items] = -1
+        has_both = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
+        self.has_both, self.relevant = has_both, relevant[has_both]
+        X_queries = self.X[fold.queries]
+        same = fold.queries is fold.items
+        self.sides = Sides(X_queries, X_queries if same else self.X[fold.items])
+        self.measures.append({})
+        self.classes.append(self.objects[fold.queries[has_both]])
 
-    def record(self, candidate, similarity: np.ndarray) -> None:
-        """Measure the similarities of the held-out samples to each other."""
+    def record(self, candidate, encoder: Encoder) -> None:
+        """Measure how an encoder ranks the held-out items."""
         # In single precision, so that equal samples tie however their sums are rounded.
-        S = similarity[self.queries].astype(np.float32, copy=False)
+        S = self.sides.similarity(encoder)[self.has_both].astype(np.float32, copy=False)
         ranks = rank_relevant_items(self.relevant, S)
-        self.candidates[-1][candidate] = np.stack(
-            [average_precision(ranks), *_precision_at_1(ranks)]
-        )
+        measures = Measures(average_precision(ranks), *_precision_at_1(ranks))
+        self.measures[-1][candidate] = measures
 
     def choose(self) -> Choice:
-        """The candidate that is worth most, if that is above 0."""
-        common = [
+        """Return the candidate of the highest worth, or the start if none is above 0.
+
+        (holdout-gain) is the mean difference in average precision to the start, over
+        classes or over queries, and its standard error. (holdout-worth) is the gain
+        less its error and less `LOSS_AT_1` times what is lost at rank 1.
+        """
+        candidates = [
             candidate
-            for candidate in (self.candidates[0] if self.candidates else ())
-            if all(candidate in fold for fold in self.candidates)
+            for candidate in (self.measures[0] if self.measures else ())
+            if all(candidate in fold for fold in self.measures)
         ]
-        if not common:
+        if not candidates:
             return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
-        values = np.array(
-            [np.hstack([fold[c] for fold in self.candidates]) for c in common]
-        )
-        classes = np.concatenate(self.classes)
-        if self.by_class and len(np.unique(classes)) >= MIN_CLASSES:
-            order = np.argsort(classes, kind="stable")
-            _, first, size = np.unique(
-                classes[order], return_index=True, return_counts=True
-            )
-            values = np.add.reduceat(values[..., order], first, axis=2) / size
-        # (holdout-gain)  Over classes, or over queries.
-        n, start = values.shape[2], common.index(START)
-        gains = values[:, 0] - values[start, 0]
-        gain = gains.mean(axis=1)
+        start = candidates.index(START)
+        ap, p1, p1_dense = (self._values(candidates, name) for name in Measures._fields)
+
+        gains = ap - ap[start]
+        gain, n = gains.mean(axis=1), gains.shape[1]
         error = gains.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)
-        # (holdout-worth)  Above 1 there is nothing to lose.
-        at_1 = np.minimum(1, values[:, 2].mean(axis=1))
+        at_1 = np.minimum(1, p1_dense.mean(axis=1))
         gain_at_1 = at_1 - at_1[start]
         worth = gain - error - LOSS_AT_1 * np.maximum(0, -gain_at_1)
         best = int(np.argmax(worth))
         if worth[best] <= 0:
             best = start
-        measures = values.mean(axis=2)
         attributes = {
             "holdout_gain_": float(gain[best]),
             "holdout_error_": float(error[best]),
             "holdout_results_": {
-                "candidates": common,
-                "mean_average_precision": measures[:, 0],
-                "precision_at_1": measures[:, 1],
+                "candidates": candidates,
+                "mean_average_precision": ap.mean(axis=1),
+                "precision_at_1": p1.mean(axis=1),
                 "gain": gain,
                 "error": error,
                 "gain_at_1": gain_at_1,
                 "best_index": best,
             },
         }
-        return Choice(common[best], attributes)
+        return Choice(candidates[best], attributes)
+
+    def _values(self, candidates, name):
+        """Return a measure as an array: candidates by queries, or by classes."""
+        values = np.array(
+            [
+                np.concatenate([getattr(fold[c], name) for fold in self.measures])
+                for c in candidates
+            ]
+        )
+        classes = np.concatenate(self.classes)
+        if not self.by_class or len(np.unique(classes)) < MIN_CLASSES:
+            return values
+        order = np.argsort(classes, kind="stable")
+        _, first, size = np.unique(
+            classes[order], return_index=True, return_counts=True
+        )
+        return np.add.reduceat(values[:, order], first, axis=1) / size
 
 
 def _precision_at_1(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:

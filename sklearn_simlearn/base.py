@@ -1,4 +1,4 @@
-"""The contract: what has a similarity, what encodes it, what learns it."""
+"""The contract of similarities: the mixins, and the base class of learners."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +18,14 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import is_partitioned
-from sklearn_simlearn._core.products import products_with
+from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.relevance import Relevance, check_relevance
 from sklearn_simlearn._core.rows import check_rows
 from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.metrics import map_scorer
 
-__all__ = ["EncodedSimilarityMixin", "SimilarityLearner", "SimilarityMixin"]
+__all__ = ["EncodedSimilarityMixin", "Encoder", "SimilarityLearner", "SimilarityMixin"]
 
 
 class SimilarityMixin(DocLinkMixin):
@@ -104,34 +104,38 @@ class EncodedSimilarityMixin(
 ):
     r"""Mixin for similarities that are inner products.
 
-    The similarity of a *surrogate query* and a stored item is
+    The similarity of an encoded query (the *surrogate query*) and an encoded item is
 
     .. math:: s(q, d) = \langle \phi(q), \psi(d) \rangle .
 
-    An estimator implements `_encode_queries` for :math:`\phi`, and `_encode_items` for
-    :math:`\psi` if that is another one, on checked rows; the rest comes from here.
+    The `fit` of an estimator sets `encoder_`, an
+    :class:`~sklearn_simlearn.base.Encoder` with :math:`\phi` as its method `queries`
+    and :math:`\psi` as its method `items`. The mixin does the rest.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn.base import BaseEstimator
-    >>> from sklearn_simlearn.base import EncodedSimilarityMixin
+    >>> from sklearn_simlearn.base import EncodedSimilarityMixin, Encoder
+    >>> class RootRows(Encoder):
+    ...     def items(self, X):
+    ...         X = np.sqrt(X)
+    ...         return X / np.linalg.norm(X, axis=1, keepdims=True)
     >>> class RootCosine(EncodedSimilarityMixin, BaseEstimator):
     ...     def fit(self, X, y=None):
     ...         self._check_rows(X, reset=True)
+    ...         self.encoder_ = RootRows()
     ...         return self
-    ...
-    ...     def _encode_queries(self, X):
-    ...         X = np.sqrt(X)
-    ...         return X / np.linalg.norm(X, axis=1, keepdims=True)
     >>> X = np.array([[9.0, 16.0], [16.0, 9.0]])
     >>> RootCosine().fit(X).similarity(X)
     array([[1.  , 0.96],
            [0.96, 1.  ]])
     """
 
+    encoder_: Encoder
+
     def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
-        """Similarity of every row of `X` to every row of `Y`.
+        """Return the similarity of every row of `X` to every row of `Y`.
 
         Parameters
         ----------
@@ -148,10 +152,12 @@ class EncodedSimilarityMixin(
         """
         check_is_fitted(self)
         X = self._check_rows(X)
-        return self._compare(X, X if Y is None else self._check_rows(Y))
+        Y = X if Y is None else self._check_rows(Y)
+        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
+        return Sides(X, Y, n_threads).similarity(self.encoder_)
 
     def transform(self, X: MatrixLike) -> Matrix:
-        """Surrogate queries.
+        """Encode queries.
 
         Their inner products with the rows of `transform_database` are the similarity.
 
@@ -166,10 +172,10 @@ class EncodedSimilarityMixin(
             The surrogate queries.
         """
         check_is_fitted(self)
-        return self._encode_queries(self._check_rows(X))
+        return self.encoder_.queries(self._check_rows(X))
 
     def transform_database(self, X: MatrixLike) -> Matrix:
-        """Items as an inner-product index stores them.
+        """Encode items, as an inner-product index stores them.
 
         Parameters
         ----------
@@ -182,23 +188,15 @@ class EncodedSimilarityMixin(
             The items to store.
         """
         check_is_fitted(self)
-        return self._encode_items(self._check_rows(X))
-
-    def _compare(self, X, Y):
-        """Inner products of the encodings; a learner may know a faster way to them."""
-        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
-        return inner_products(self._encode_queries(X), self._encode_items(Y), n_threads)
-
-    def _encode_items(self, X):
-        return self._encode_queries(X)
+        return self.encoder_.items(self._check_rows(X))
 
     @property
     def _n_features_out(self):
-        """Width of the encodings: that of a row of zeros."""
+        """Number of columns of the encodings: that of an encoded row of zeros."""
         shape = (1, self.n_features_in_)
-        if get_tags(self).input_tags.sparse:
-            return self._encode_queries(sparse.csr_array(shape)).shape[1]
-        return self._encode_queries(np.zeros(shape)).shape[1]
+        is_sparse = get_tags(self).input_tags.sparse
+        zeros = sparse.csr_array(shape) if is_sparse else np.zeros(shape)
+        return self.encoder_.queries(zeros).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -209,23 +207,26 @@ class EncodedSimilarityMixin(
 class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of the learners, which owns `fit`.
 
-    A learner implements `_learn`, which returns the fitted attributes, and
-    `_encode_queries`. `fit` checks the parameters, `X` and `y`, lets it learn, and then
-    replaces all that an earlier fit has left. A fit that fails or is interrupted
-    changes nothing. A learner that keeps the whole contract is in
-    :ref:`new_learner`.
+    A learner implements `_learn`, which returns the fitted attributes, with the
+    :class:`~sklearn_simlearn.base.Encoder` that it learned as `encoder_`. `fit` checks
+    the parameters, `X` and `y`, calls `_learn`, and then replaces all attributes of an
+    earlier fit. A fit that fails or is interrupted changes nothing. :ref:`new_learner`
+    shows a learner with a hold-out.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from sklearn_simlearn.base import SimilarityLearner
+    >>> from sklearn_simlearn.base import Encoder, SimilarityLearner
+    >>> class Centred(Encoder):
+    ...     def __init__(self, mean):
+    ...         self.mean = mean
+    ...
+    ...     def items(self, X):
+    ...         X = X - self.mean
+    ...         return X / (X**2).sum(axis=1, keepdims=True) ** 0.5
     >>> class CentredCosine(SimilarityLearner):
     ...     def _learn(self, X, relevance, advance):
-    ...         return {"mean_": X.mean(axis=0)}
-    ...
-    ...     def _encode_queries(self, X):
-    ...         X = X - self.mean_
-    ...         return X / (X**2).sum(axis=1, keepdims=True) ** 0.5
+    ...         return {"encoder_": Centred(X.mean(axis=0))}
     >>> X, y = load_iris(return_X_y=True)
     >>> round(CentredCosine().fit(X, y).score(X, y), 2)
     0.76
@@ -268,10 +269,11 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        """Fitted attributes, from checked rows and a `y` that holds a triplet.
+        """Return the fitted attributes, `encoder_` among them.
 
-        ``advance(name, describe)`` reports a step to the callbacks, with a function
-        that returns the attributes so far, and says whether one of them asks to stop.
+        The rows are checked, and `relevance` holds a triplet. ``advance(name,
+        describe)`` reports a step to the callbacks, with a function that returns the
+        attributes so far, and returns whether a callback asks to stop.
         """
         raise NotImplementedError
 
@@ -344,8 +346,3 @@ def callback_steps(estimator, X, y) -> Iterator[Callable[..., bool]]:
         y=y,
         reconstruction_attributes=lambda: _state(estimator),
     )
-
-
-def inner_products(Q: Matrix, D: Matrix, n_threads: int = 1) -> np.ndarray:
-    """Q D', dense."""
-    return products_with(D, n_threads)(Q)

@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.rows import scale_columns
 from sklearn_simlearn._core.warn import warn_user
-from sklearn_simlearn.base import SimilarityLearner, inner_products, replacing_state
+from sklearn_simlearn.base import Encoder, SimilarityLearner, replacing_state
 from sklearn_simlearn.contract import check_learner
 
 
@@ -29,11 +30,25 @@ class MeanWeights(SimilarityLearner):
         shared = np.asarray(abs(M.T @ X).sum(axis=0)).ravel()
         if self.step is not None:
             self.step(self)
-        stopped = advance("step", lambda: {"weights_": shared})
-        return {"weights_": 1 + shared, "stopped_": stopped, "_private": len(shared)}
+        stopped = advance("step", lambda: describe(shared))
+        return {**describe(1 + shared), "stopped_": stopped, "_private": len(shared)}
 
-    def _encode_queries(self, X):
-        return scale_columns(X, self.weights_)
+
+def describe(weights):
+    return {"weights_": weights, "encoder_": Weighted(weights)}
+
+
+class Weighted(Encoder):
+    """Columns times weights, on the side of the queries."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def queries(self, X):
+        return scale_columns(X, self.weights)
+
+    def items(self, X):
+        return X
 
 
 def test_the_smallest_learner_keeps_the_contract():

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_simlearn import _holdout
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
 from sklearn_simlearn.metrics import precision_at_k
@@ -24,7 +25,36 @@ def keep_on(name, describe=None):
 
 
 def folds(y, holdout, seed=0):
-    return make_folds(check_relevance(y), holdout, np.random.default_rng(seed))
+    """Return the rows to learn from and the held-out ones, which query each other."""
+    made = make_folds(check_relevance(y), holdout, np.random.default_rng(seed))
+    for fold in made:
+        assert fold.queries is fold.items
+    return [(fold.train, fold.queries) for fold in made]
+
+
+class Given(Encoder):
+    """Similarities that a function makes of the labels of both sides."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def compare(self, sides):
+        return self.function(sides.queries.X[:, 0], sides.items.X[:, 0])
+
+
+def choose_among(path, y, holdout="objects", advance=keep_on):
+    """Choose with the labels as the only feature."""
+    rng = np.random.default_rng(0)
+    X = np.asarray(y, dtype=float)[:, None]
+    return choose(path, X, check_relevance(y), holdout, rng, advance)
+
+
+def judge_whole(y, *, by_class):
+    """Return a judge whose only fold has all samples."""
+    judge = Judge(np.asarray(y)[:, None], check_relevance(y), by_class=by_class)
+    rows = np.arange(len(y))
+    judge.open(_holdout.Fold(rows[:0], rows, rows))
+    return judge
 
 
 # -- what is held out --
@@ -111,15 +141,20 @@ def test_few_samples_are_held_out_by_turns(size, n_folds):
 # -- what is chosen --
 
 
-def noisy_path(y, noises, truth=None):
-    """Similarities that are the truth and noise; the start has the noise 1."""
+def noisy_path(noises):
+    """Yield similarities that are the truth and noise; the start has the noise 1."""
 
-    def path(train, test, rng):
-        truth_of_test = (y[test, None] == y[test]).astype(float)
-        draw = np.random.default_rng(7).standard_normal((len(test), len(test)))
-        yield START, truth_of_test + draw
+    def similarities(noise):
+        def compare(queries, items):
+            draw = np.random.default_rng(7).standard_normal((len(queries), len(items)))
+            return (queries[:, None] == items) + noise * draw
+
+        return Given(compare)
+
+    def path(train, rng):
+        yield START, similarities(1.0)
         for noise in noises:
-            yield Candidate(noise), truth_of_test + noise * draw
+            yield Candidate(noise), similarities(noise)
 
     return path
 
@@ -127,10 +162,7 @@ def noisy_path(y, noises, truth=None):
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
 def test_a_planted_gain_is_taken(holdout):
     y = np.repeat(np.arange(20), 10)
-    rng = np.random.default_rng(0)
-    choice = choose(
-        noisy_path(y, [2.0, 0.5, 0.8]), check_relevance(y), holdout, rng, keep_on
-    )
+    choice = choose_among(noisy_path([2.0, 0.5, 0.8]), y, holdout)
     assert choice.candidate == Candidate(0.5)
     gain, error = (choice.attributes[f"holdout_{n}_"] for n in ("gain", "error"))
     assert gain > error > 0
@@ -141,57 +173,65 @@ def test_a_planted_gain_is_taken(holdout):
 
 def test_a_start_that_cannot_be_beaten_is_kept():
     y = np.repeat(np.arange(20), 10)
-    rng = np.random.default_rng(0)
-    path = noisy_path(y, [1.1, 2.0, 1.0])
-    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
+    choice = choose_among(noisy_path([1.1, 2.0, 1.0]), y)
     assert choice.candidate is START
     assert choice.attributes["holdout_gain_"] == 0
 
 
 def test_a_gain_within_its_error_is_not_taken():
     # One class of twenty gains, so that the error is as large as the mean.
+    def lone(queries, items):
+        same = (queries[:, None] == items).astype(float)
+        return np.where(queries[:, None] == 3, -same, same)
+
+    def path(train, rng):
+        yield START, Given(lone)
+        yield Candidate(0.0), Given(lambda q, d: (q[:, None] == d) * 1.0)
+
     y = np.repeat(np.arange(20), 6)
-    judge = Judge(check_relevance(y), by_class=True)
-    for fold in folds(y, "objects"):
-        judge.open(fold)
-        S = (y[fold.test, None] == y[fold.test]).astype(float)
-        lone = S.copy()
-        lone[y[fold.test] == 3] *= -1
-        judge.record(START, lone)
-        judge.record(Candidate(0.0), S)
-    assert judge.choose().candidate is START
+    choice = choose_among(path, y)
+    assert choice.attributes["holdout_results_"]["gain"][1] > 0
+    assert choice.candidate is START
 
 
 @pytest.mark.parametrize("by_class", [True, False])
 def test_classes_or_queries_count_alike(by_class):
     # Eleven small classes gain, a large one loses.
     y = np.concatenate([np.repeat(np.arange(11), 4), np.full(400, 11)])
-    judge = Judge(check_relevance(y), by_class=by_class)
-    judge.open(_holdout.Fold(np.arange(0), np.arange(len(y))))
+    judge = judge_whole(y, by_class=by_class)
     S = (y[:, None] == y).astype(float)
-    is_large = y == 11
-    judge.record(START, np.where(is_large[:, None], S, -S))
-    judge.record(Candidate(0.0), np.where(is_large[:, None], 0.5 * S - S[::-1], S))
+    is_large = (y == 11)[:, None]
+    judge.record(START, Given(lambda q, d: np.where(is_large, S, -S)))
+    judge.record(
+        Candidate(0.0), Given(lambda q, d: np.where(is_large, 0.5 * S - S[::-1], S))
+    )
     assert (judge.choose().candidate is START) != by_class
 
 
 def test_a_gain_that_costs_the_first_rank_is_not_taken():
-    y = np.repeat(np.arange(20), 10)
-    rng = np.random.default_rng(0)
-
-    def path(train, test, stream):
-        same = y[test, None] == y[test]
-        draw = np.random.default_rng(1).standard_normal(same.shape)
-        first = np.zeros(same.shape)
-        wrong = np.zeros(same.shape)
-        for i in range(len(test)):
-            others = np.flatnonzero(same[i] & (np.arange(len(test)) != i))
+    def make(queries, items):
+        same = queries[:, None] == items
+        first, wrong = np.zeros(same.shape), np.zeros(same.shape)
+        for i in range(len(same)):
+            others = np.flatnonzero(same[i] & (np.arange(len(items)) != i))
             first[i, others[0]] = 99
             wrong[i, np.flatnonzero(~same[i])[0]] = 99
-        yield START, same + draw + first  # right at rank 1, poor below
-        yield Candidate(0.1), same + 0.1 * draw + wrong  # good below, wrong at rank 1
+        draw = np.random.default_rng(1).standard_normal(same.shape)
+        return same, draw, first, wrong
 
-    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
+    def right_first(queries, items):  # right at rank 1, poor below
+        same, draw, first, _ = make(queries, items)
+        return same + draw + first
+
+    def wrong_first(queries, items):  # good below, wrong at rank 1
+        same, draw, _, wrong = make(queries, items)
+        return same + 0.1 * draw + wrong
+
+    def path(train, rng):
+        yield START, Given(right_first)
+        yield Candidate(0.1), Given(wrong_first)
+
+    choice = choose_among(path, np.repeat(np.arange(20), 10))
     results = choice.attributes["holdout_results_"]
     assert results["gain"][1] > results["error"][1]
     assert results["precision_at_1"][1] == 0
@@ -244,12 +284,12 @@ def test_a_gain_that_a_dense_database_would_take_back(share_right, is_taken):
     # was learned is right or wrong by query, whatever the density.
     y = np.repeat(np.arange(20), 10)
     place = np.arange(len(y)) * 7 % 200 / 200
-    judge = Judge(check_relevance(y), by_class=False)
-    judge.open(_holdout.Fold(np.arange(0), np.arange(len(y))))
+    judge = judge_whole(y, by_class=False)
     start_right = 0.98 * share_right
-    judge.record(START, ranked(y, [[1, 0] if p < start_right else [0] for p in place]))
-    learned = [[1] if p < share_right else [0, 0, 0] for p in place]
-    judge.record(Candidate(0.0), ranked(y, learned))
+    start = ranked(y, [[1, 0] if p < start_right else [0] for p in place])
+    learned = ranked(y, [[1] if p < share_right else [0, 0, 0] for p in place])
+    judge.record(START, Given(lambda q, d: start))
+    judge.record(Candidate(0.0), Given(lambda q, d: learned))
     choice = judge.choose()
     results = choice.attributes["holdout_results_"]
     assert results["gain"][1] > 10 * results["error"][1]
@@ -262,39 +302,36 @@ def test_candidates_that_a_fold_does_not_come_to_are_passed_over():
     y = np.repeat(np.arange(20), 10)
     n_calls = 0
 
-    def path(train, test, rng):
+    def path(train, rng):
         nonlocal n_calls
         n_calls += 1
         noises = [0.8, 0.1] if n_calls == 1 else [0.8]
-        yield from noisy_path(y, noises)(train, test, rng)
+        yield from noisy_path(noises)(train, rng)
 
-    rng = np.random.default_rng(0)
-    choice = choose(path, check_relevance(y), "objects", rng, keep_on)
-    assert choice.candidate == Candidate(0.8)
+    assert choose_among(path, y).candidate == Candidate(0.8)
 
 
 def test_a_callback_can_stop_it():
-    y = np.repeat(np.arange(20), 10)
     seen = []
 
     def stop_at_once(name, describe=None):
         seen.append(name)
         return True
 
-    rng = np.random.default_rng(0)
-    path = noisy_path(y, [0.5])
-    choice = choose(path, check_relevance(y), "objects", rng, stop_at_once)
+    y = np.repeat(np.arange(20), 10)
+    choice = choose_among(noisy_path([0.5]), y, advance=stop_at_once)
     assert seen == ["hold-out"]
     assert choice.candidate is START
 
 
 def test_the_same_seed_makes_the_same_folds():
     y = np.repeat(np.arange(15), 7)
-    for first, second in zip(folds(y, "objects"), folds(y, "objects"), strict=True):
-        assert_array_equal(first.test, second.test)
+    first, second = folds(y, "objects"), folds(y, "objects")
+    for (_, one), (_, two) in zip(first, second, strict=True):
+        assert_array_equal(one, two)
     assert any(
-        not np.array_equal(a.test, b.test)
-        for a, b in zip(folds(y, "objects"), folds(y, "objects", 1), strict=True)
+        not np.array_equal(one, two)
+        for (_, one), (_, two) in zip(first, folds(y, "objects", 1), strict=True)
     )
 
 

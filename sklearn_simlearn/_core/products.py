@@ -1,4 +1,4 @@
-"""Inner products of queries with all items, which learners and scorers ask for."""
+"""Inner products of encoded queries and items."""
 
 from collections.abc import Callable
 
@@ -74,3 +74,8 @@ def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarra
         return postings.scores(canonical_csr(Q), n_threads=n_threads)
 
     return products
+
+
+def inner_products(Q: Matrix, D: Matrix, n_threads: int = 1) -> np.ndarray:
+    """Return Q D' as a dense array."""
+    return products_with(D, n_threads)(Q)

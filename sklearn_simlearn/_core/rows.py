@@ -206,29 +206,6 @@ def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
     return frequency
 
 
-# -- where learners start --
-
-
-def start_weights(X: Matrix) -> np.ndarray | None:
-    """Weights of the words that `start_rows` takes; None if X holds no counts."""
-    if not are_counts(X):
-        return None
-    idf = inverse_document_frequency(X)
-    return idf if idf.any() else None
-
-
-def start_rows(X: Matrix, idf: np.ndarray | None) -> Matrix:
-    """Rows of unit length whose inner products are a good similarity to start from.
-
-    That is the cosine, and for counts the cosine of tf-idf to the power 3/4: between
-    the plain one and that of tf-idf, and at least as good as the better of the two on
-    all sets of counts in ``benchmarks/bench_defaults.py``.
-    """
-    if idf is not None:
-        X = power(scale_columns(X, idf), 0.75)
-    return unit_rows(X)
-
-
 # -- arithmetic, all of it on copies and of the dtype of X --
 
 

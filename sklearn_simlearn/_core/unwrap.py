@@ -1,4 +1,4 @@
-"""What an estimator comes down to: steps, a learner, a comparison."""
+"""The parts of a fitted estimator: steps, a learner, a comparison."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import PartitionedRows, take_rows
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.rows import canonical_csr, unit_rows
 from sklearn_simlearn._core.typing import Matrix
@@ -67,22 +68,27 @@ class Model:
         return canonical_csr(X) if sparse.issparse(X) else X
 
     def encode_queries(self, X, **params) -> Matrix:
-        """Surrogate queries of prepared samples; `params` go to `transform`."""
+        """Return the surrogate queries of prepared samples."""
         if self.learner is None:
             return _unit_rows(X)
         self._require_encodings()
-        # As it is before `set_output` makes a frame of it, which sparse rows cannot be.
-        transform = getattr(type(self.learner).transform, "__wrapped__", None)
-        if transform is None:
-            return self.learner.transform(X, **params)
-        return transform(self.learner, X, **params)
+        if self._encoder is not None:
+            return self._encoder.queries(self.learner._check_rows(X), **params)
+        return _as_rows(self.learner.transform(X, **params))
 
     def encode_items(self, X) -> Matrix:
-        """Prepared samples as they are stored."""
+        """Return prepared samples as they are stored."""
         if self.learner is None:
             return _unit_rows(X)
         self._require_encodings()
-        return self.learner.transform_database(X)
+        if self._encoder is not None:
+            return self._encoder.items(self.learner._check_rows(X))
+        return _as_rows(self.learner.transform_database(X))
+
+    @property
+    def _encoder(self) -> Encoder | None:
+        """The encoder of a learner of this package; None of a foreign estimator."""
+        return getattr(self.learner, "encoder_", None)
 
     def compare_with(
         self, X_items, *, in_groups: bool = False, n_threads: int = 1
@@ -211,3 +217,8 @@ def _prepare(X, model):
 def _unit_rows(X):
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return unit_rows(X)
+
+
+def _as_rows(X):
+    """Return what a foreign estimator gives as an array or a sparse matrix."""
+    return X if sparse.issparse(X) else np.asarray(X)

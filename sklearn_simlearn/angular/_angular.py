@@ -1,6 +1,7 @@
 """Query-dependent bilinear similarities, regularised by an angle."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import NamedTuple, Self
@@ -14,15 +15,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.encoders import Encoder, mix
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import scale_rows, start_rows, start_weights, unit_rows
+from sklearn_simlearn._core.rows import scale_rows
 from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     fit_context,
     get_chunk_n_rows,
 )
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
@@ -41,12 +44,7 @@ from sklearn_simlearn.angular._dual import (
     blocks_of_triplets,
     to_dense,
 )
-from sklearn_simlearn.base import (
-    SimilarityLearner,
-    callback_steps,
-    inner_products,
-    replacing_state,
-)
+from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
 
 # How much of the query is kept in its surrogate: what the hold-out chooses from.
 SHRINKAGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -328,14 +326,20 @@ class AngularBilinearRanker(SimilarityLearner):
             setting, attributes = self._plain_setting(), {}
         else:
             path = partial(self._path, X, relevance, given)
-            setting, attributes = choose(path, relevance, self.holdout, rng, advance)
-        idf = attributes["idf_"] = start_weights(X)
+            setting, attributes = choose(path, X, relevance, self.holdout, rng, advance)
+        start = Start.fit(X)
         if setting is START:
-            return attributes | {"matrix_": None, "shrinkage_": 1.0, "n_iter_": 1}
+            return attributes | {
+                "encoder_": start,
+                "idf_": start.idf,
+                "matrix_": None,
+                "shrinkage_": 1.0,
+                "n_iter_": 1,
+            }
 
-        X = start_rows(X, idf)
+        rows = start.items(X)
         references, indices, blocks = self._choose_triplets(
-            X, idf, relevance, given, np.arange(X.shape[0]), self.n_references, rng
+            rows, start, relevance, given, np.arange(len(relevance)), rng
         )
         if not blocks:
             raise ValueError(
@@ -344,7 +348,8 @@ class AngularBilinearRanker(SimilarityLearner):
                 "raise either, or choose other candidates than "
                 f'"{self.candidates}".'
             )
-        return self._solve(X, references, indices, blocks, setting, attributes, advance)
+        dual = self._make_dual(rows, references, blocks, setting.matrix)
+        return attributes | self._solve(dual, indices, setting, start, advance)
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)
@@ -369,20 +374,13 @@ class AngularBilinearRanker(SimilarityLearner):
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
             triplets = check_triplets(triplets, rows.shape[0])
-            idf = start_weights(rows)
-            rows = start_rows(rows, idf)
+            start, setting = Start.fit(rows), self._plain_setting()
+            rows = start.items(rows)
             indices, query = np.unique(triplets[:, 0], return_inverse=True)
             blocks = blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
+            dual = self._make_dual(rows, rows[indices], blocks, setting.matrix)
             with callback_steps(self, X, None) as advance:
-                attributes = self._solve(
-                    rows,
-                    rows[indices],
-                    indices,
-                    blocks,
-                    self._plain_setting(),
-                    {"idf_": idf},
-                    advance,
-                )
+                attributes = self._solve(dual, indices, setting, start, advance)
                 self.__dict__.update(attributes)
         return self
 
@@ -390,42 +388,36 @@ class AngularBilinearRanker(SimilarityLearner):
         """Learn all the way; a diagonal unless a full matrix is asked for."""
         return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
 
-    def _path(self, X, relevance, given, train, test, rng) -> Iterator[tuple]:
-        """Matrices learned from some rows, and how they compare the held-out ones."""
-        idf = start_weights(X[train])
-        rows, held_out = start_rows(X[train], idf), start_rows(X[test], idf)
-        with one_blas_thread():
-            start = inner_products(held_out, held_out)
+    def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
+        """Yield candidates and what they learn from some rows."""
+        X, relevance = X[train], relevance.take(train)
+        start = Start.fit(X)
         yield START, start
 
-        n_references = self.n_references
-        if self.holdout == "objects":
-            n_references = min(n_references, MAX_FOLD_REFERENCES)
+        limit = MAX_FOLD_REFERENCES if self.holdout == "objects" else None
+        rows = start.items(X)
         references, _, blocks = self._choose_triplets(
-            rows, idf, relevance.take(train), given, train, n_references, rng
+            rows, start, relevance, given, train, rng, limit
         )
         if not blocks:
             return
         for form in ("diagonal", "full") if self.matrix == "auto" else (self.matrix,):
             dual = self._make_dual(rows, references, blocks, form)
-            with one_blas_thread():
-                for task in dual.tasks():
-                    while not task.done:
-                        task.advance()
-                matrices = dual.matrices()
-                learned = self._apply(matrices, held_out, matrices.mean_length())
-                learned = inner_products(learned, held_out)
+            for task in dual.tasks():
+                while not task.done:
+                    task.advance()
+            learned = self._encoder(dual.matrices(), start)
             for shrinkage in SHRINKAGES:
-                # (angular-shrinkage), but for the length, which ranks nothing
-                S = (1 - shrinkage) * learned + shrinkage * start
-                yield Setting(form, shrinkage), S
+                mixed = mix(learned, start, shrinkage, same_items=True)
+                yield Setting(form, shrinkage), mixed
 
-    def _choose_triplets(self, X, idf, relevance, given, rows, n_references, rng):
-        """The references, the samples that stand for them, and blocks of triplets.
+    def _choose_triplets(self, X, start, relevance, given, rows, rng, limit=None):
+        """Return references, the samples that stand for them, and blocks of triplets.
 
-        `X` has some `rows` of the training data; references are `given` as an array, or
-        by name.
+        `X` has some `rows` of the training data, encoded by the start. References are
+        `given` as an array, or by name, and then at most `limit`.
         """
+        n_references = min(self.n_references, limit or self.n_references)
         # A stream each, so that the candidates do not depend on how references came.
         reference_rng, candidate_rng = rng.spawn(2)
         if isinstance(given, str):
@@ -434,7 +426,7 @@ class AngularBilinearRanker(SimilarityLearner):
             )
         else:
             references, indices = place_references(
-                given, X, idf, relevance.can_query, rows
+                given, X, start, relevance.can_query, rows
             )
         blocks = choose_candidates(
             self.candidates,
@@ -470,12 +462,11 @@ class AngularBilinearRanker(SimilarityLearner):
             n_threads=effective_n_jobs(self.n_jobs),
         )
 
-    def _solve(self, X, references, indices, blocks, setting, known, advance):
-        """The fitted attributes, with those that are known already."""
-        dual = self._make_dual(X, references, blocks, setting.matrix)
+    def _solve(self, dual, indices, setting, start, advance):
+        """Return the fitted attributes."""
 
         def describe():
-            return known | self._describe(dual, indices, setting)
+            return self._describe(dual, indices, setting, start)
 
         stop = False
         with one_blas_thread():
@@ -494,13 +485,16 @@ class AngularBilinearRanker(SimilarityLearner):
             )
         return fitted
 
-    def _describe(self, dual, indices, setting):
-        """The fitted attributes of the solution so far."""
+    def _describe(self, dual, indices, setting, start):
+        """Return the fitted attributes of the solution so far."""
         matrices = dual.matrices()
+        learned = self._encoder(matrices, start)
         n_steps, violation, sum_alpha, quadratic, hinge = dual.report().T
         objective = sum_alpha - quadratic / 2
         steps_per_triplet = np.ceil(n_steps / np.maximum(dual.n_triplets, 1))
         return {
+            "encoder_": mix(learned, start, setting.shrinkage, same_items=True),
+            "idf_": start.idf,
             "matrix_": setting.matrix,
             "shrinkage_": setting.shrinkage,
             "reference_queries_": matrices.queries,
@@ -509,7 +503,7 @@ class AngularBilinearRanker(SimilarityLearner):
             "identity_weights_": matrices.identity_weights,
             "norms_": matrices.norms,
             "angles_": matrices.angles,
-            "mean_length_": matrices.mean_length(),
+            "mean_length_": learned.length,
             "n_triplets_": dual.n_triplets,
             "n_steps_": n_steps.astype(np.int64),
             "n_iter_": int(steps_per_triplet.max(initial=1)),
@@ -538,40 +532,51 @@ class AngularBilinearRanker(SimilarityLearner):
             directions = to_dense(directions)
         return directions + self.identity_weights_[:, None].astype(directions.dtype)
 
-    def _encode_queries(self, X):
-        Q = start_rows(X, self.idf_)
-        if self.shrinkage_ == 1:
-            return Q
-        matrices = Matrices(
-            self.reference_queries_,
-            self.directions_,
-            self.identity_weights_,
-            self.norms_,
-            self.angles_,
-            diagonal=self.matrix_ == "diagonal",
-            pooled=not self.query_dependent,
-        )
-        # (angular-shrinkage)
-        learned = self._apply(matrices, Q, self.mean_length_)
-        if self.shrinkage_ > 0:
-            kept = np.full(Q.shape[0], self.shrinkage_)
-            learned = scale_rows(learned, 1 - kept) + scale_rows(Q, kept)
-        return unit_rows(learned)
+    def _encoder(self, matrices, start):
+        return QueryMatrices(start, matrices, matrices.mean_length(), self.n_neighbors)
 
-    def _apply(self, matrices, Q, length):
-        """Mean surrogates over that length, by blocks of queries."""
-        width = matrices.queries.shape[0]
+
+@dataclass(frozen=True, eq=False)
+class QueryMatrices(Encoder):
+    """Queries mapped by the matrices of their nearest references.
+
+    Parameters
+    ----------
+    start : Start
+        Makes rows of unit length of queries and items.
+
+    matrices : Matrices
+        One matrix per reference, or one for all.
+
+    length : float
+        Mean length of the references' surrogates, which all surrogates are divided by.
+
+    n_neighbors : int
+        Number of references whose surrogates are averaged.
+    """
+
+    start: Start
+    matrices: Matrices
+    length: float
+    n_neighbors: int
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the rows of the start."""
+        return self.start.items(X)
+
+    def queries(self, X: Matrix) -> Matrix:
+        """(angular-mean)  Return mean surrogates, by blocks of queries."""
+        Q = self.start.queries(X)
+        width = self.matrices.queries.shape[0]
         width += 0 if sparse.issparse(Q) else Q.shape[1]
         n_rows = get_chunk_n_rows(32 * width, max_n_rows=Q.shape[0])
         parts = [
-            matrices.apply(Q[batch], self.n_neighbors)
+            self.matrices.apply(Q[batch], self.n_neighbors)
             for batch in gen_batches(Q.shape[0], n_rows)
         ]
         if sparse.issparse(Q):
             surrogates = sparse.vstack(parts, format="csr")
         else:
             surrogates = np.concatenate(parts)
-        return scale_rows(surrogates, np.full(Q.shape[0], 1 / length if length else 0))
-
-    def _encode_items(self, X):
-        return start_rows(X, self.idf_)
+        factor = 1 / self.length if self.length else 0
+        return scale_rows(surrogates, np.full(Q.shape[0], factor))

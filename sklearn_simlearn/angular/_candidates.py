@@ -7,12 +7,13 @@ from sklearn import get_config
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.utils import check_array, gen_batches
 
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import start_rows, unit_rows
+from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, get_threadpool_controller
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.angular._dual import Block, blocks_of_pairs, largest, like
-from sklearn_simlearn.base import inner_products
 
 
 def check_references(references, X: Matrix):
@@ -46,7 +47,11 @@ def check_references(references, X: Matrix):
 
 
 def place_references(
-    references: Matrix, X: Matrix, idf, can_query: np.ndarray, rows: np.ndarray
+    references: Matrix,
+    X: Matrix,
+    start: Start,
+    can_query: np.ndarray,
+    rows: np.ndarray,
 ) -> tuple[Matrix, np.ndarray]:
     """References that the user gives as an array, where X has some `rows` of the data.
 
@@ -63,7 +68,7 @@ def place_references(
         place[place == len(rows)] = 0
         indices = place[rows[place] == references]
         return X[indices], indices
-    queries = start_rows(like(references.astype(X.dtype), X), idf)
+    queries = start.items(like(references.astype(X.dtype), X))
     return queries, _nearest_rows(queries, X, np.flatnonzero(can_query))
 
 

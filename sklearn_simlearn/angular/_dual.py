@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.rows import row_dots, scale_rows
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.angular._angular_fast import grams_csr, grams_dense, smo
-from sklearn_simlearn.base import inner_products
 
 # Candidates of one kind in a block: what bounds its Gram matrix to 2 MiB.
 BLOCK_SIDE = 256

@@ -1,6 +1,7 @@
 """Count-pair similarity of word histograms, learned by a ranking SVM."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_simlearn._core.encoders import Encoder, Rescaled, Sides, mix
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import canonical_csr, check_counts
@@ -265,7 +267,6 @@ class HistogramRankSVM(SimilarityLearner):
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        X = canonical_csr(X)
         n = find_truncation(X.data) if self.truncation == "auto" else self.truncation
         pattern = make_pattern(self.weight_pattern, n)
 
@@ -277,12 +278,12 @@ class HistogramRankSVM(SimilarityLearner):
         rng = make_generator(self.random_state)
         hand_made = choose_hand_made(X, relevance, n, rng)
 
-        def path(train, test, rng):
-            yield from self._try_settings(
-                X[train], relevance.take(train), X[test], pattern, hand_made, rng
+        def path(train, rng):
+            return self._try_settings(
+                X[train], relevance.take(train), pattern, hand_made, rng
             )
 
-        choice = choose(path, relevance, self.holdout, rng, advance)
+        choice = choose(path, X, relevance, self.holdout, rng, advance)
         hand_made = fit_hand_made(hand_made, X)
         if choice.candidate is not START:
             learned = self._learn_weights(
@@ -291,6 +292,7 @@ class HistogramRankSVM(SimilarityLearner):
             if learned["weights_"].any():
                 return learned | choice.attributes
         start = {
+            "encoder_": hand_made.encoder_,
             "hand_made_": hand_made,
             "shrinkage_": 1.0,
             "loss_": None,
@@ -299,11 +301,11 @@ class HistogramRankSVM(SimilarityLearner):
         return start | choice.attributes
 
     def _try_settings(
-        self, X, relevance, X_test, pattern, hand_made, rng
-    ) -> Iterator[tuple[Any, np.ndarray]]:
-        """Candidates, with the similarities of the held-out rows to each other."""
+        self, X, relevance, pattern, hand_made, rng
+    ) -> Iterator[tuple[Any, Encoder]]:
+        """Yield candidates and what they learn from some rows."""
         hand_made = fit_hand_made(hand_made, X)
-        start = hand_made.similarity(X_test)
+        start = hand_made.encoder_
         yield START, start
         order = rng.permutation(np.flatnonzero(relevance.find_queries()))
         for loss in ("max", "pairwise") if self.loss == "auto" else (self.loss,):
@@ -314,25 +316,28 @@ class HistogramRankSVM(SimilarityLearner):
             # Weights of 0 cost 1: such a small advantage is within the gap.
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
-            table = self._make_table(X, solver)
-            learned = table.compare(X_test, X_test) / find_scale(table, hand_made, X)
+            learned = WeightTable(self._make_table(X, solver))
+            learned = Rescaled(learned, 1 / find_scale(learned, start, X))
             for shrinkage in SHRINKAGES:
-                mixed = (1 - shrinkage) * learned + shrinkage * start
-                yield Setting(loss, shrinkage), mixed
+                yield Setting(loss, shrinkage), mix(learned, start, shrinkage)
 
     def _learn_weights(self, X, relevance, pattern, setting, hand_made, advance):
         """Fitted attributes, with weights learned from all samples."""
         queries = np.flatnonzero(relevance.find_queries())
         solver = self._pose(X, relevance, queries, pattern, setting.loss)
-        if setting.shrinkage == 0:
-            hand_made = None
 
         def describe():
             table = self._make_table(X, solver)
+            encoder, scale = WeightTable(table), 1.0
+            if hand_made is not None:
+                start = hand_made.encoder_
+                scale = find_scale(encoder, start, X)
+                encoder = mix(Rescaled(encoder, 1 / scale), start, setting.shrinkage)
             return {
+                "encoder_": encoder,
                 "shrinkage_": setting.shrinkage,
-                "hand_made_": hand_made,
-                "scale_": 1.0 if hand_made is None else find_scale(table, hand_made, X),
+                "hand_made_": hand_made if setting.shrinkage > 0 else None,
+                "scale_": scale,
                 "loss_": setting.loss,
                 "weights_": table.weights,
                 "word_groups_": table.word_groups,
@@ -342,7 +347,6 @@ class HistogramRankSVM(SimilarityLearner):
                 "objective_": solver.objective,
                 "dual_gap_": max(solver.objective - solver.bound, 0.0),
                 "n_iter_": solver.n_iter,
-                "_table": table,
             }
 
         stop = False
@@ -388,41 +392,10 @@ class HistogramRankSVM(SimilarityLearner):
             self.length_slope,
         )
 
-    def _compare(self, X: Matrix, Y: Matrix) -> np.ndarray:
-        X, Y, s = canonical_csr(X), canonical_csr(Y), self.shrinkage_
-        if s == 1:
-            return self.hand_made_.similarity(X, Y)
-        S = self._table.compare(X, Y, effective_n_jobs(self.n_jobs))
-        if s > 0:
-            S *= (1 - s) / self.scale_
-            S += s * self.hand_made_.similarity(X, Y)
-        return S
-
-    def _encode_queries(self, X: Matrix) -> sparse.csr_array:
-        X, s = canonical_csr(X), self.shrinkage_
-        if s == 1:
-            return self.hand_made_.transform(X)
-        learned = self._table.encode_queries(X)
-        if s == 0:
-            return learned
-        learned.data *= (1 - s) / self.scale_
-        return sparse.hstack([learned, s * self.hand_made_.transform(X)], format="csr")
-
-    def _encode_items(self, X: Matrix) -> sparse.csr_array:
-        X, s = canonical_csr(X), self.shrinkage_
-        if s == 1:
-            return self.hand_made_.transform_database(X)
-        learned = self._table.encode_items(X)
-        if s == 0:
-            return learned
-        return sparse.hstack(
-            [learned, self.hand_made_.transform_database(X)], format="csr"
-        )
-
     def _check_rows(self, X, *, reset=False):
         X = super()._check_rows(X, reset=reset)
         check_counts(X, type(self).__name__)
-        return X
+        return canonical_csr(X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -431,18 +404,36 @@ class HistogramRankSVM(SimilarityLearner):
         return tags
 
 
-def find_scale(table: CountTable, hand_made, X: sparse.csr_array) -> float:
-    """(histogram-scale)  How much more the learned similarity varies over items."""
+@dataclass(frozen=True, eq=False)
+class WeightTable(Encoder):
+    """Counts compared by a table of weights; rows are CSR."""
+
+    table: CountTable
+
+    def queries(self, X: Matrix) -> sparse.csr_array:
+        """Return, per word, the weights of the query's count against all counts."""
+        return self.table.encode_queries(X)
+
+    def items(self, X: Matrix) -> sparse.csr_array:
+        """Return, per word, which count the item has."""
+        return self.table.encode_items(X)
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the similarities, read off the table."""
+        return self.table.compare(sides.queries.X, sides.items.X, sides.n_threads)
+
+
+def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
+    """(histogram-scale)  Ratio of the spreads of the two similarities over items."""
     X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
-    learned, start = (
-        _find_spread(table.compare(X, X)),
-        _find_spread(hand_made.similarity(X)),
-    )
-    return learned / start if learned > 0 and start > 0 else 1.0
+    sides = Sides(X, X)
+    spread = _find_spread(sides.similarity(learned))
+    start_spread = _find_spread(sides.similarity(start))
+    return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
 
 
 def _find_spread(S):
-    """Standard deviation over the items other than the query."""
+    """Return the standard deviation over the items other than the query."""
     others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
     return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))
 

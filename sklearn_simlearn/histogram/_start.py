@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
-from sklearn_simlearn._core.rows import start_weights
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._holdout import (
     MIN_CLASSES,
     START,
@@ -40,13 +40,13 @@ def choose_hand_made(
     sizes = np.bincount(objects[objects != DISTRACTOR])
     if np.count_nonzero(sizes > 1) < MIN_CLASSES:
         return candidates[0]
-    judge = Judge(relevance, by_class=False)
+    judge = Judge(X, relevance, by_class=False)
     for fold in _halve_in_pairs(objects, rng):
-        if relevance.take(fold.test).find_queries().any():
+        if relevance.take(fold.queries).find_queries().any():
             judge.open(fold)
             for place, candidate in enumerate(candidates):
                 fitted = fit_hand_made(candidate, X[fold.train])
-                judge.record(place or START, fitted.similarity(X[fold.test]))
+                judge.record(place or START, fitted.encoder_)
     return candidates[judge.choose().candidate or 0]
 
 
@@ -59,7 +59,7 @@ def fit_hand_made(hand_made, X: sparse.csr_array):
 
 def _list_hand_made(X, max_count):
     """The similarities to choose from; the first is where all learners start."""
-    has_idf = start_weights(X) is not None
+    has_idf = Start.fit(X).idf is not None
     similarities = [
         CosineSimilarity(use_idf=False),
         NegativeEvidenceSimilarity(use_idf=has_idf),
@@ -83,8 +83,9 @@ def _halve_in_pairs(objects, rng):
     order = np.lexsort((objects[row], pair))
     half = (pair + objects[row])[order] % 2 == 0
     halves = row[order][half], row[order][~half]
-    return [
-        Fold(np.sort(train), np.sort(test[:MAX_COMPARED]))
-        for train, test in (halves, halves[::-1])
-        if len(train) and len(test)
-    ]
+    folds = []
+    for train, test in (halves, halves[::-1]):
+        if len(train) and len(test):
+            test = np.sort(test[:MAX_COMPARED])
+            folds.append(Fold(np.sort(train), test, test))
+    return folds

@@ -19,23 +19,16 @@ from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import (
     canonical_csr,
-    inverse,
     inverse_document_frequency,
-    row_dots,
-    scale_rows,
-    start_weights,
 )
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._core.start import POWER, Start
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import HOLDOUT, START, choose
-from sklearn_simlearn.base import (
-    SimilarityLearner,
-    callback_steps,
-    inner_products,
-    replacing_state,
-)
+from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
+from sklearn_simlearn.mahalanobis._encoders import Matches, MatrixCosine, MixedCosine
 from sklearn_simlearn.mahalanobis._problem import (
     Pairs,
     Problem,
@@ -44,9 +37,6 @@ from sklearn_simlearn.mahalanobis._problem import (
     find_neighbors,
     frequencies,
 )
-
-# Power of tf-idf whose cosine counts start from, as in `_rows.start_rows`.
-POWER = 0.75
 
 # The hold-out looks at M after 1, 2, 4 ... iterations, no more than these.
 MAX_PATH = 32
@@ -282,7 +272,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
             if self.holdout is not None:
                 path = partial(self._path, X, relevance, pose)
                 candidate, attributes = choose(
-                    path, relevance, self.holdout, rng, advance
+                    path, X, relevance, self.holdout, rng, advance
                 )
             if candidate is START:
                 candidate = Candidate(0, 1.0)
@@ -318,22 +308,21 @@ class SparseMahalanobisLearner(SimilarityLearner):
             "n_iter_": max(n_iter, 1),
         }
 
-    def _path(self, X, relevance, pose, train, test, rng):
-        """Ever farther from the start, as `choose` wants it."""
+    def _path(self, X, relevance, pose, train, rng):
+        """Yield candidates ever farther from the start, learned from some rows."""
         rest = relevance.take(train)
         if not rest.find_queries().any():
             return
         problem, triplets, margin, power = pose(X[train], rest, rng)
-        held_out = frequencies(X[test], power)
-        start = _compare(problem, problem.pairs.start, held_out)
-        yield START, _normalize(start)
+        pairs = problem.pairs
+        start = Matches(pairs.matrix(pairs.start), power)
+        yield START, MatrixCosine(start)
         rounds = _rounds(min(self.max_iter, MAX_PATH))
         steps = descend(problem, triplets, margin, rounds, self.tol)
         for n_iter, (m, _, _) in zip(rounds, steps, strict=True):
-            learned = _compare(problem, m, held_out)
+            learned = Matches(pairs.matrix(m), power)
             for shrinkage in SHRINKAGES:
-                # Of a mixture of matrices, by linearity.
-                mixed = _normalize(_mix(learned, start, shrinkage))
+                mixed = MixedCosine(learned, start, shrinkage)
                 yield Candidate(n_iter, shrinkage), mixed
 
     def _pose(self, X, relevance, rng, *, init, words, advance):
@@ -357,7 +346,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
             return init, 1.0
         power, diagonal = 1.0, None
         if self.init == "auto":
-            idf = start_weights(X)
+            idf = Start.fit(X).idf
             if idf is not None:
                 power, diagonal = POWER, idf ** (2 * POWER)
         elif self.init == "tfidf":
@@ -516,22 +505,6 @@ class SparseMahalanobisLearner(SimilarityLearner):
             )
         return words
 
-    # -- serving --
-
-    def _encode_queries(self, X):
-        X = frequencies(X, self.power_)
-        Q = self._match(X)
-        return scale_rows(Q, inverse(np.sqrt(row_dots(X, Q))))
-
-    def _encode_items(self, X):
-        X = frequencies(X, self.power_)
-        return scale_rows(X, inverse(np.sqrt(row_dots(X, self._match(X)))))
-
-    def _match(self, X):
-        """X M."""
-        Q = X @ self.M_.astype(X.dtype, copy=False)
-        return canonical_csr(Q) if sparse.issparse(Q) else Q
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
@@ -559,24 +532,13 @@ def _mix(learned, start, shrinkage):
     return (1 - shrinkage) * learned + shrinkage * start
 
 
-def _compare(problem, m, X):
-    """x_i' M x_j of all rows of X, in double precision."""
-    M = problem.pairs.matrix(m).astype(X.dtype)
-    Q = canonical_csr(X @ M)
-    return inner_products(Q, X, problem.n_threads).astype(np.float64, copy=False)
-
-
-def _normalize(S):
-    """Similarities of unit length, from inner products of items with each other."""
-    inverse_norms = inverse(np.sqrt(S.diagonal()))
-    return S * inverse_norms * inverse_norms[:, None]
-
-
 def _describe(problem, m, power):
-    """The attributes that make up a model."""
+    """Return the attributes of a model with the matrix of m."""
     pairs = problem.pairs
+    M = (pairs.unit * pairs.matrix(m)).astype(problem.X.dtype)
     return {
-        "M_": (pairs.unit * pairs.matrix(m)).astype(problem.X.dtype),
+        "encoder_": MatrixCosine(Matches(M, power)),
+        "M_": M,
         "support_": pairs.support(),
         "power_": power,
     }

@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.groups import read_groups
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.rows import row_dots
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 from sklearn_simlearn._core.typing import MatrixLike
-from sklearn_simlearn.base import inner_products
 from sklearn_simlearn.memory._memory import MemoryVectorQuery
 from sklearn_simlearn.memory._weights import unit_scale
 
@@ -92,8 +92,8 @@ def set_membership(
 
     # From here on the inputs are sound.
     space = memory._space(X)
-    M = memory._vectors(space, sets)
-    score = inner_products(M, memory._encode_items(Y))
+    M = memory.encoder_.vectors(space, sets)
+    score = inner_products(M, memory.encoder_.items(Y))
 
     # Mean under H2, variance under H1, and what H2 leaves of it.
     n = sets.sizes

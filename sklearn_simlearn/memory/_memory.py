@@ -12,8 +12,8 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.groups import read_groups, sets_of_one
-from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.groups import read_groups
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.sklearn import (
     HasMethods,
     Interval,
@@ -23,17 +23,13 @@ from sklearn_simlearn._core.sklearn import (
     get_output_config,
 )
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
-from sklearn_simlearn.base import (
-    EncodedSimilarityMixin,
-    inner_products,
-    replacing_state,
+from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
+from sklearn_simlearn.memory._encoder import (
+    MemoryEncoder,
+    Pooling,
+    PrecomputedEncoder,
 )
-from sklearn_simlearn.memory._weights import (
-    KernelSpace,
-    VectorSpace,
-    memory_weights,
-    unit_scale,
-)
+from sklearn_simlearn.memory._weights import KernelSpace, VectorSpace
 from sklearn_simlearn.metrics import map_scorer
 
 
@@ -44,7 +40,7 @@ def _has_vectors(memory):
 
 
 def _has_encodings(base):
-    return hasattr(base, "_encode_queries") and hasattr(base, "transform_database")
+    return hasattr(base, "encoder_") or isinstance(base, EncodedSimilarityMixin)
 
 
 class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
@@ -197,7 +193,19 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
                 _check_square(rows)
             elif self.base_similarity is not None:
                 self.base_similarity_ = clone(self.base_similarity).fit(rows, y)
+            self.encoder_ = self._make_encoder()
         return self
+
+    def _make_encoder(self):
+        """Return the encoder, or None if the base is not an inner product."""
+        pooling = self._pooling
+        if self._is_precomputed:
+            return PrecomputedEncoder(pooling)
+        if self.base_similarity is None:
+            return MemoryEncoder(pooling, None)
+        if not _has_encodings(self.base_similarity_):
+            return None
+        return MemoryEncoder(pooling, self.base_similarity_.encoder_)
 
     def fit_transform(
         self,
@@ -250,14 +258,21 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = self._check_rows(X)
-        sets = read_groups(groups, X.shape[0])
-        M = self._vectors(self._space(X), sets)
+        if self._is_precomputed:
+            _check_square(X)
+        if self.encoder_ is None:
+            raise ValueError(
+                f"{self.base_similarity_!r} is not an inner product, so a set of "
+                "queries has no vector. Use `similarity`, or `query_weights`."
+            )
+        M = self.encoder_.queries(X, groups)
         wants_frame = get_output_config("transform", self)["dense"] == "pandas"
         if groups is not None and wants_frame and not sparse.issparse(M):
             import pandas as pd
 
             # Scikit-learn would give it the index of X, which has other rows.
-            index = pd.Index(sets.names, name=getattr(groups, "name", None))
+            names = read_groups(groups, X.shape[0]).names
+            index = pd.Index(names, name=getattr(groups, "name", None))
             return pd.DataFrame(M, index=index)
         return M
 
@@ -311,10 +326,10 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         if not isinstance(space, VectorSpace):
             compare = partial(space.compare, items=Y)
             return self._pool_scores(space, sets, compare, Y.shape[0])
-        items = self._encode_items(Y)
+        items = self.encoder_.items(Y)
         if self.method == "max":
             return self._pool_scores(space, sets, space.compare_with(items), Y.shape[0])
-        return inner_products(self._vectors(space, sets), items)
+        return inner_products(self.encoder_.vectors(space, sets), items)
 
     def query_weights(
         self,
@@ -354,7 +369,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         space = self._space(X)
         weights, grams = np.empty(len(sets.rows)), []
         for _, block in space.blocks(sets):
-            weights[block.rows], scale = self._weights(space, block)
+            weights[block.rows], scale = self._pooling.weights(space, block)
             if return_gram:
                 last = np.cumsum(block.sizes**2)[:-1]
                 for s, gram in enumerate(np.split(space.grams(block), last)):
@@ -412,79 +427,40 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
 
     # -- on checked input --
 
-    def _encode_queries(self, X):
-        return self._vectors(self._space(X), sets_of_one(np.arange(X.shape[0])))
-
-    def _encode_items(self, X):
+    def _check_rows(self, X, *, reset=False):
+        X = super()._check_rows(X, reset=reset)
         if self._is_precomputed:
             return X
-        if self.base_similarity is None:
-            return unit_rows(X) if self.normalize else X
-        return self.base_similarity_._encode_items(self.base_similarity_._check_rows(X))
+        base = None if reset else getattr(self, "base_similarity_", None)
+        return base._check_rows(X) if hasattr(base, "_check_rows") else X
 
     @property
     def _n_features_out(self):
         return self.n_features_in_ if self._is_precomputed else super()._n_features_out
 
+    @property
+    def _pooling(self):
+        return Pooling(self.method, float(self.alpha), self.normalize)
+
     def _space(self, X):
-        """Where the queries live: among vectors, or known by similarities only."""
+        """Return the queries as vectors, or by their similarities only."""
         if self._is_precomputed:
             _check_square(X)
-            return KernelSpace(lambda rows, items: items[:, rows].T, X)
-        if self.base_similarity is None:
-            return VectorSpace(X, X)
+        if self.encoder_ is not None:
+            return self.encoder_.space(X)
         base = self.base_similarity_
-        if not _has_encodings(base):
-            return KernelSpace(lambda rows, items: base.similarity(X[rows], items), X)
-        X = base._check_rows(X)
-        return VectorSpace(base._encode_queries(X), base._encode_items(X))
-
-    def _vectors(self, space, sets):
-        """The vector of each set."""
-        if self.method == "max" and sets.sizes.max() > 1:
-            raise ValueError(
-                'The maximum of scores is no inner product: with method="max" use '
-                "`similarity`, or `transform` without groups."
-            )
-        if isinstance(space, VectorSpace):
-            return space.sums(lambda block: self._factors(space, block), sets)
-        if not self._is_precomputed:
-            raise ValueError(
-                f"{self.base_similarity_!r} is no inner product, so a set of queries "
-                "has no vector. Use `similarity`, or `query_weights`."
-            )
-        M = np.zeros((len(sets.sizes), space.X.shape[0]), dtype=space.dtype)
-        for start, block in space.blocks(sets):
-            M[start + block.of_row, block.rows] = self._factors(space, block)
-        return M
+        return KernelSpace(lambda rows, items: base.similarity(X[rows], items), X)
 
     def _pool_scores(self, space, sets, compare, n_items):
-        """What the queries of each set score, added up, or the largest of it."""
+        """Return the sums of the scores of each set's queries, or the largest."""
         S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
         n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
         pool = np.maximum if self.method == "max" else np.add
         for start, block in sets.blocks(sets.sizes, n_rows):
-            scores = compare(block.rows) * self._factors(space, block)[:, None]
+            scores = compare(block.rows) * self._pooling.factors(space, block)[:, None]
             stop = start + len(block.sizes)
             S[start:stop] = pool.reduceat(scores, block.offsets[:-1], axis=0)
         return S
-
-    def _factors(self, space, sets):
-        """What the queries are multiplied by before they are pooled."""
-        weights, scale = self._weights(space, sets)
-        return weights * scale
-
-    def _weights(self, space, sets):
-        """Weights of the queries of all sets, and the factors that normalise them."""
-        if self.method == "memory":
-            shrinkage = 1 - 1 / (1 + self.alpha)
-            return memory_weights(space, sets, shrinkage, normalize=self.normalize)
-        weights = np.ones(len(sets.rows))
-        if self.method == "average":
-            weights /= np.repeat(sets.sizes, sets.sizes)
-        if self.normalize:
-            return weights, unit_scale(space, sets.rows)
-        return weights, np.ones(len(sets.rows))
 
     @property
     def _is_precomputed(self):

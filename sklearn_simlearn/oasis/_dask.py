@@ -20,7 +20,6 @@ from sklearn_simlearn.oasis._path import (
     N_NEGATIVES,
     Coordinates,
     Path,
-    describe_embedding,
     describe_start,
 )
 from sklearn_simlearn.oasis._steps import Rankers, Settings, draw_stream
@@ -176,10 +175,10 @@ def learn_held_out(oasis, X, y, rng, make_path):
     relevance.require_triplets()
     path: Path = make_path(sample.X, relevance)
     with one_blas_thread():
-        choice = choose(path, relevance, oasis.holdout, rng, _no_callbacks)
+        choice = choose(path, sample.X, relevance, oasis.holdout, rng, _no_callbacks)
         coordinates, rows = path.coordinates(choice.candidate, rng)
     if choice.candidate is START:
-        return describe_start(coordinates) | choice.attributes
+        return describe_start(coordinates.start) | choice.attributes
     W, n_triplets = np.eye(rows.shape[1], dtype=DTYPE), choice.candidate.n_triplets
     attributes = {"n_triplets_": 0, "n_updates_": 0, "loss_curve_": np.empty(0)}
     if n_triplets > 0:
@@ -188,13 +187,7 @@ def learn_held_out(oasis, X, y, rng, make_path):
             settings, oasis.n_models, oasis.relevance_threshold, coordinates
         )
         W, attributes = learn_rankers(partitions, lesson, W, n_triplets, rng)
-    learned = describe_embedding(
-        W,
-        choice.candidate,
-        coordinates,
-        oasis.n_components,
-        partitions.example.dtype,
-    )
+    learned = path.describe(W, choice.candidate, coordinates)
     return learned | attributes | choice.attributes
 
 

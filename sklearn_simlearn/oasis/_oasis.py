@@ -1,6 +1,7 @@
 """Online algorithm for scalable image similarity (OASIS)."""
 
 from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Self
 
@@ -12,9 +13,10 @@ from sklearn.callback import with_callbacks
 
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.dask_batches import partial_fit_partitions
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.rows import append_columns, row_dots, start_rows, unit_rows
+from sklearn_simlearn._core.rows import append_columns, row_dots
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets, triplet_sampler
@@ -246,8 +248,8 @@ class OASIS(SimilarityLearner):
 
         # From here on the inputs are sound: kernels check nothing.
         with one_blas_thread():
-            choice = choose(path, relevance, self.holdout, rng, advance)
-            attributes = path.refit(choice.candidate, self.n_components, rng, advance)
+            choice = choose(path, X, relevance, self.holdout, rng, advance)
+            attributes = path.refit(choice.candidate, rng, advance)
         return attributes | choice.attributes
 
     def _learn_partitions(self, X, y):
@@ -266,6 +268,7 @@ class OASIS(SimilarityLearner):
             relevance,
             n_triplets=self.n_triplets,
             n_models=self.n_models,
+            n_components=self.n_components,
             known_classes=self.holdout == "samples",
             threshold=self.relevance_threshold,
             settings=self._settings(),
@@ -419,64 +422,73 @@ class OASIS(SimilarityLearner):
         return np.eye(n_features, dtype=X.dtype)
 
     def _serve_plain(self, W):
-        """The attributes that make up a plain model."""
+        """Return the attributes of a model of the plain form."""
         if self.symmetric == "final":
             W = (W + W.T) / 2
+        encoder, attributes = Bilinear(W), {}
         if self.psd is not None:
             components = positive_factor(W)
             W = components.T @ components
-            return {"W_": W, "components_": components[: self.n_components]}
-        if self.n_components is not None:
+            components = components[: self.n_components]
+            encoder, attributes = Factors(components), {"components_": components}
+        elif self.n_components is not None:
             left, right = _factorise(W, self.n_components)
-            return {"W_": W, "query_components_": left, "item_components_": right}
-        return {"W_": W}
+            encoder = Factors(left, right)
+            attributes = {"query_components_": left, "item_components_": right}
+        if self.symmetric == "dissimilarity":
+            encoder = Dissimilarity(encoder)
+        return {"encoder_": encoder, "W_": W, **attributes}
 
-    # -- serving --
 
-    def _encode_queries(self, X):
-        if hasattr(self, "shrinkage_"):
-            return self._embed(X)
-        left = self._left(X)
-        if self.symmetric != "dissimilarity":
-            return left
-        # -(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q
-        own = row_dots(left, self._right(X))
+@dataclass(frozen=True, eq=False)
+class Bilinear(Encoder):
+    """q' W x: items are stored as they are."""
+
+    W: np.ndarray
+
+    def queries(self, X):
+        """Return X W."""
+        return X @ self.W
+
+    def items(self, X):
+        """Return the rows themselves."""
+        return X
+
+
+@dataclass(frozen=True, eq=False)
+class Factors(Encoder):
+    """q' L' R x, with R = L if there is one factor only."""
+
+    left: np.ndarray
+    right: np.ndarray | None = None
+
+    def queries(self, X):
+        """Return X L'."""
+        return X @ self.left.T
+
+    def items(self, X):
+        """Return X R'."""
+        return X @ (self.left if self.right is None else self.right).T
+
+
+@dataclass(frozen=True, eq=False)
+class Dissimilarity(Encoder):
+    """-(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q, from an encoder of q' W x."""
+
+    bilinear: Encoder
+
+    def queries(self, X):
+        """Return the columns of 2 q' W x, 1 and -q' W q."""
+        left, own = self.bilinear.queries(X), self._own(X)
         return append_columns(2 * left, np.column_stack([np.ones_like(own), -own]))
 
-    def _encode_items(self, X):
-        if hasattr(self, "shrinkage_"):
-            return self._embed(X)
-        right = self._right(X)
-        if self.symmetric != "dissimilarity":
-            return right
-        own = row_dots(self._left(X), right)
+    def items(self, X):
+        """Return the columns of x, -x' W x and 1."""
+        right, own = self.bilinear.items(X), self._own(X)
         return append_columns(right, np.column_stack([-own, np.ones_like(own)]))
 
-    def _embed(self, X):
-        """(oasis-cosine)  Rows whose products mix the learned cosine and the start."""
-        X = start_rows(X, self.idf_)
-        if self.shrinkage_ == 1:
-            return X
-        learned = unit_rows(X @ self.components_.T - self.offset_)
-        if self.shrinkage_ == 0:
-            return learned
-        share = self.shrinkage_**0.5
-        return append_columns(share * X, (1 - self.shrinkage_) ** 0.5 * learned)
-
-    def _left(self, X):
-        """Rows whose products with those of `_right` are q' W x."""
-        if hasattr(self, "components_"):
-            return X @ self.components_.T
-        if hasattr(self, "query_components_"):
-            return X @ self.query_components_.T
-        return X @ self.W_
-
-    def _right(self, X):
-        if hasattr(self, "components_"):
-            return X @ self.components_.T
-        if hasattr(self, "item_components_"):
-            return X @ self.item_components_.T
-        return X
+    def _own(self, X):
+        return row_dots(self.bilinear.queries(X), self.bilinear.items(X))
 
 
 def _factorise(W, rank):

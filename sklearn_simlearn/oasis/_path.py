@@ -1,25 +1,28 @@
 """From the cosine to OASIS: the embeddings among which held-out samples choose.
 
-Rows of unit length, brought into a few hundred coordinates, are what OASIS learns from
-here. The positive part of W embeds them, and the similarity is the cosine there, mixed
-with the one of the start:
+OASIS learns here from rows of unit length in a few hundred coordinates. The positive
+part of W embeds the rows. The similarity is the cosine of the embedded rows, mixed with
+the similarity of the start:
 
     (oasis-cosine)  s(q, x) = (1 - shrinkage) <e(q), e(x)> + shrinkage <q, x>,
     e(x) = A (x - m) / |A (x - m)|, A' A = the positive part of W.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 
+from sklearn_simlearn._core.encoders import Chain, Encoder, mix
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import start_rows, start_weights, unit_rows
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.triplets import triplet_sampler
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
-from sklearn_simlearn.base import inner_products
 from sklearn_simlearn.oasis._steps import (
     Rankers,
     Settings,
@@ -78,24 +81,51 @@ class Candidate(NamedTuple):
     shrinkage: float
 
 
-class Map(NamedTuple):
-    """An affine map of rows, x A' - b."""
+@dataclass(frozen=True, eq=False)
+class Affine(Encoder):
+    """Rows x A' - b, scaled to unit length if asked."""
 
     A: np.ndarray
     b: np.ndarray
+    unit: bool = True
 
-    def __call__(self, X: Matrix) -> np.ndarray:
-        return X @ self.A.T - self.b
+    def items(self, X: Matrix) -> np.ndarray:
+        """Return the mapped rows."""
+        rows = (X @ self.A.T - self.b).astype(X.dtype, copy=False)
+        return unit_rows(rows) if self.unit else rows
 
-    def after(self, other: "Map | None") -> "Map":
-        """This map of the output of another."""
+    def after(self, other: "Affine | None") -> "Affine":
+        """Return this map of the output of another one, before its scaling."""
         if other is None:
             return self
-        return Map(self.A @ other.A, self.A @ other.b + self.b)
+        return Affine(self.A @ other.A, self.A @ other.b + self.b, self.unit)
+
+    def astype(self, dtype) -> "Affine":
+        """Return the map in another precision."""
+        A, b = (array.astype(dtype, copy=False) for array in (self.A, self.b))
+        return Affine(A, b, self.unit)
+
+
+class Coordinates(NamedTuple):
+    """How samples become the rows that OASIS learns from."""
+
+    start: Start
+    directions: Affine | None  # None if the data has few features
+    metric: Affine | None = None  # LDA's, if W starts from it
+
+    def __call__(self, X: Matrix) -> np.ndarray:
+        """Return the rows to learn from."""
+        rows = project(self.start.items(X).astype(DTYPE), self.directions)
+        return rows if self.metric is None else self.metric.items(rows)
+
+    def embed(self, W: np.ndarray, n_components: int | None) -> Affine:
+        """Return the map of projected rows by the positive part of W."""
+        A = positive_factor(W)[:n_components]
+        return Affine(A, np.zeros(len(A), dtype=A.dtype)).after(self.metric)
 
 
 class Path:
-    """All that a fit may choose from.
+    """The candidates of a fit, and the fit of the one that was chosen.
 
     Parameters
     ----------
@@ -111,6 +141,9 @@ class Path:
     n_models : int
         Number of rankers to average.
 
+    n_components : int or None
+        Number of dimensions of the embedding to keep.
+
     known_classes : bool
         Whether the queries to come are of these classes, so that LDA's metric may help.
 
@@ -118,7 +151,7 @@ class Path:
         Pairs up to this count as irrelevant.
 
     settings : Settings
-        What decides on the steps.
+        Settings of the steps.
     """
 
     def __init__(
@@ -128,6 +161,7 @@ class Path:
         *,
         n_triplets: int,
         n_models: int,
+        n_components: int | None,
         known_classes: bool,
         threshold: float,
         settings: Settings,
@@ -138,6 +172,7 @@ class Path:
             n_triplets if known_classes else min(n_triplets, MAX_FOR_OBJECTS)
         )
         self.n_models = n_models
+        self.n_components = n_components
         self.threshold = threshold
         self.settings = settings
         self.regularizations: list[float | None] = [None]
@@ -145,54 +180,48 @@ class Path:
             self.regularizations += REGULARIZATIONS
 
     def __call__(
-        self, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
-    ) -> Iterator[tuple[Any, np.ndarray]]:
-        """Candidates and the similarities of the held-out rows by each of them."""
-        idf = start_weights(self.X[train])
-        rows = start_rows(self.X[train], idf)
-        held_out = start_rows(self.X[test], idf)
-        start = inner_products(held_out, held_out)
+        self, train: np.ndarray, rng: np.random.Generator
+    ) -> Iterator[tuple[Any, Encoder]]:
+        """Yield candidates and what they learn from some rows."""
+        X, relevance = self.X[train], self.relevance.take(train)
+        start = Start.fit(X)
         yield START, start
 
-        relevance = self.relevance.take(train)
-        rows, held_out = rows.astype(DTYPE), held_out.astype(DTYPE)
-        directions = principal_directions(rows, rng)
-        rows, held_out = project(rows, directions), project(held_out, directions)
+        plain, rows = find_coordinates(X, start, rng)
+        base = start
+        if plain.directions is not None:
+            base = Chain(start, plain.directions.astype(X.dtype))
         for regularization in self.regularizations:
-            metric = self._metric(rows, relevance, regularization)
-            seen = rows if metric is None else unit_rows(metric(rows))
+            coordinates = plain
+            if regularization is not None:
+                metric = lda_metric(rows, relevance.labels, regularization)
+                coordinates = plain._replace(metric=metric)
+            seen = rows if regularization is None else metric.items(rows)
             rankers = self._rankers(seen, relevance, rng)
             for n_triplets in self._checkpoints(regularization):
                 for _ in rankers.learn_up_to(n_triplets):
                     pass
-                e = unit_rows(embedding(rankers.average(), metric)(held_out))
-                learned = e @ e.T
+                embedding = coordinates.embed(rankers.average(), self.n_components)
+                learned = Chain(base, embedding.astype(X.dtype))
                 for shrinkage in SHRINKAGES:
                     candidate = Candidate(regularization, n_triplets, shrinkage)
-                    yield candidate, (1 - shrinkage) * learned + shrinkage * start
+                    yield candidate, mix(learned, start, shrinkage)
 
     def refit(
         self,
         candidate: Candidate | None,
-        n_components: int | None,
         rng: np.random.Generator,
         advance: Callable[..., bool],
     ) -> dict:
-        """Fitted attributes, from all samples with the candidate's settings."""
+        """Return the fitted attributes, from all samples with the candidate."""
         coordinates, rows = self.coordinates(candidate, rng)
         if candidate is START:
-            return describe_start(coordinates)
+            return describe_start(coordinates.start)
         rankers = self._rankers(rows, self.relevance, rng)
 
         def describe():
             return {
-                **describe_embedding(
-                    rankers.average(),
-                    candidate,
-                    coordinates,
-                    n_components,
-                    self.X.dtype,
-                ),
+                **self.describe(rankers.average(), candidate, coordinates),
                 "n_triplets_": rankers.n_triplets,
                 "n_updates_": rankers.n_updates,
                 "loss_curve_": np.array(rankers.losses),
@@ -205,18 +234,34 @@ class Path:
 
     def coordinates(
         self, candidate: Candidate | None, rng: np.random.Generator
-    ) -> tuple["Coordinates", Matrix]:
-        """Those that a candidate learns in, and all samples in them."""
-        idf = start_weights(self.X)
-        rows = start_rows(self.X, idf)
+    ) -> tuple[Coordinates, Matrix | None]:
+        """Return those that a candidate learns in, and all samples in them."""
+        start = Start.fit(self.X)
         if candidate is START:
-            return Coordinates(idf, None, None), rows
-        rows = rows.astype(DTYPE)
-        directions = principal_directions(rows, rng)
-        rows = project(rows, directions)
-        metric = self._metric(rows, self.relevance, candidate.regularization)
-        rows = rows if metric is None else unit_rows(metric(rows))
-        return Coordinates(idf, directions, metric), rows
+            return Coordinates(start, None), None
+        coordinates, rows = find_coordinates(self.X, start, rng)
+        if candidate.regularization is None:
+            return coordinates, rows
+        labels = self.relevance.labels
+        metric = lda_metric(rows, labels, candidate.regularization)
+        return coordinates._replace(metric=metric), metric.items(rows)
+
+    def describe(
+        self, W: np.ndarray, candidate: Candidate, coordinates: Coordinates
+    ) -> dict:
+        """Return the attributes of a model that has learned W."""
+        embedding = coordinates.embed(W, self.n_components)
+        # One map instead of two: the same embedding, encoded in one step.
+        embedding = embedding.after(coordinates.directions).astype(self.X.dtype)
+        learned = Chain(coordinates.start, embedding)
+        return {
+            "encoder_": mix(learned, coordinates.start, candidate.shrinkage),
+            "idf_": coordinates.start.idf,
+            "components_": embedding.A,
+            "offset_": embedding.b,
+            "shrinkage_": candidate.shrinkage,
+            "regularization_": candidate.regularization,
+        }
 
     def _checkpoints(self, regularization):
         if regularization is not None:
@@ -225,71 +270,38 @@ class Path:
         first = min(FIRST, self.n_triplets)
         return [first * FACTOR**step for step in range(n_steps + 1)]
 
-    def _metric(self, rows, relevance, regularization):
-        if regularization is None:
-            return None
-        return lda_metric(rows, relevance.labels, regularization)
-
     def _rankers(self, rows, relevance, rng):
         sampler = triplet_sampler(relevance, threshold=self.threshold)
         streams = [
             draw_stream(sampler, stream, N_NEGATIVES)
             for stream in rng.spawn(self.n_models)
         ]
-        start = np.eye(rows.shape[1], dtype=rows.dtype)
-        return Rankers(start, rows, streams, self.settings)
+        identity = np.eye(rows.shape[1], dtype=rows.dtype)
+        return Rankers(identity, rows, streams, self.settings)
 
 
-class Coordinates(NamedTuple):
-    """How samples become the rows that OASIS learns from."""
-
-    idf: np.ndarray | None
-    directions: Map | None
-    metric: Map | None
-
-    def __call__(self, X: Matrix) -> np.ndarray:
-        rows = project(start_rows(X, self.idf).astype(DTYPE), self.directions)
-        return rows if self.metric is None else unit_rows(self.metric(rows))
-
-
-def embedding(
-    W: np.ndarray, metric: Map | None, n_components: int | None = None
-) -> Map:
-    """The map of rows by the positive part of what was learned."""
-    A = positive_factor(W)[:n_components]
-    return Map(A, np.zeros(len(A), dtype=A.dtype)).after(metric)
-
-
-def describe_start(coordinates: Coordinates) -> dict:
-    """The attributes that make up a model that stays at the start."""
+def describe_start(start: Start) -> dict:
+    """Return the attributes of a model that stays at the start."""
     return {
-        "idf_": coordinates.idf,
+        "encoder_": start,
+        "idf_": start.idf,
         "shrinkage_": 1.0,
         "n_triplets_": 0,
         "n_updates_": 0,
     }
 
 
-def describe_embedding(
-    W: np.ndarray,
-    candidate: Candidate,
-    coordinates: Coordinates,
-    n_components: int | None,
-    dtype,
-) -> dict:
-    """The attributes that make up a model that has learned W."""
-    A, b = embedding(W, coordinates.metric, n_components).after(coordinates.directions)
-    return {
-        "idf_": coordinates.idf,
-        "components_": A.astype(dtype, copy=False),
-        "offset_": b.astype(dtype, copy=False),
-        "shrinkage_": candidate.shrinkage,
-        "regularization_": candidate.regularization,
-    }
+def find_coordinates(
+    X: Matrix, start: Start, rng: np.random.Generator
+) -> tuple[Coordinates, np.ndarray]:
+    """Return the coordinates to learn in, and the samples in them."""
+    rows = start.items(X).astype(DTYPE)
+    directions = principal_directions(rows, rng)
+    return Coordinates(start, directions), project(rows, directions)
 
 
-def principal_directions(X: Matrix, rng: np.random.Generator) -> Map | None:
-    """The map to the leading principal directions; None if X has few features."""
+def principal_directions(X: Matrix, rng: np.random.Generator) -> Affine | None:
+    """Return the map to the leading directions; None if X has few features."""
     n_samples, n_features = X.shape
     if n_features <= MAX_DIRECTIONS:
         return None
@@ -302,18 +314,18 @@ def principal_directions(X: Matrix, rng: np.random.Generator) -> Map | None:
     keep = values > values[-1] * n * np.finfo(X.dtype).eps
     scaled = (U[:, keep] / np.sqrt(values[keep]))[:, ::-1]
     A = np.ascontiguousarray((X.T @ scaled).T)
-    return Map(A, np.zeros(len(A), dtype=A.dtype))
+    return Affine(A, np.zeros(len(A), dtype=A.dtype), unit=False)
 
 
-def project(X: Matrix, directions: Map | None) -> np.ndarray:
-    """Rows in the coordinates to learn in."""
+def project(X: Matrix, directions: Affine | None) -> np.ndarray:
+    """Return dense rows in the coordinates to learn in."""
     if directions is not None:
-        return directions(X)
+        return directions.items(X)
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-def lda_metric(X: np.ndarray, labels: np.ndarray, regularization: float) -> Map:
-    r"""The map of linear discriminant analysis.
+def lda_metric(X: np.ndarray, labels: np.ndarray, regularization: float) -> Affine:
+    r"""Return the map of linear discriminant analysis.
 
     (oasis-lda)  With S the covariance within classes, made more like a multiple of the
     identity by `regularization`, it is the projection of S^(-1/2) (x - m) on the space
@@ -337,4 +349,4 @@ def lda_metric(X: np.ndarray, labels: np.ndarray, regularization: float) -> Map:
     _, strength, directions = linalg.svd(between, full_matrices=False)
     rank = min(len(classes) - 1, np.count_nonzero(strength > 1e-6 * strength[0]))
     A = (whitening @ directions[:rank].T).T
-    return Map(A.astype(dtype), (A @ mean).astype(dtype))
+    return Affine(A.astype(dtype), (A @ mean).astype(dtype))

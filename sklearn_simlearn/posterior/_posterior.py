@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
 
@@ -14,22 +15,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import gen_batches
 from sklearn.utils.extmath import safe_sparse_dot
 
+from sklearn_simlearn._core.encoders import Encoder, mix
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import ColumnRelevance, Relevance
 from sklearn_simlearn._core.rows import (
-    append_columns,
     canonical_csr,
     row_dots,
-    start_rows,
-    start_weights,
     unit_rows,
 )
 from sklearn_simlearn._core.sklearn import HasMethods, Interval, get_chunk_n_rows
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn._core.unwrap import find_model
+from sklearn_simlearn._core.unwrap import Model, find_model
 from sklearn_simlearn._holdout import START, Choice, choose
-from sklearn_simlearn.base import SimilarityLearner, inner_products
+from sklearn_simlearn.base import SimilarityLearner
 
 # (posterior-ridge)  Penalty, and the factor that makes probabilities of the regression.
 RIDGE = 0.1
@@ -164,34 +164,42 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         rng = make_generator(self.random_state)
 
         # From here on the inputs are sound.
-        def path(train, test, rng):
-            space = _Space(self.estimator, X[train], labels[train])
-            Q, D = space.queries(X[test]), space.items(X[test])
-            similarity = inner_products(Q, D)
-            yield START, similarity
-            for (name, sharpness), probabilities in self._try_posteriors(
-                space.items(X[train]), labels[train], D, rng
+        def path(train, rng):
+            start = fit_start(self.estimator, X[train], labels[train])
+            yield START, start
+            for (name, sharpness), posterior in self._try_posteriors(
+                start.items(X[train]), labels[train], rng
             ):
-                agreement = probabilities @ probabilities.T
+                agreement = Agreement(start, posterior)
                 for weight in WEIGHTS:
-                    mixed = (1 - weight) * similarity + weight * agreement
-                    yield Settings(name, sharpness, weight), mixed
+                    yield (
+                        Settings(name, sharpness, weight),
+                        mix(agreement, start, 1 - weight),
+                    )
 
-        # On more threads BLAS would add up in another order.
+        # On more threads BLAS would sum in another order.
         with one_blas_thread():
             if np.median(np.bincount(labels[labels >= 0])) >= MIN_CLASS_SIZE:
-                choice = choose(path, relevance, "samples", rng, advance)
+                choice = choose(path, X, relevance, "samples", rng, advance)
             else:
                 choice = Choice(self._settings_without_holdout(), {})
-            space = _Space(self.estimator, X, labels)
-            attributes = {"_space": space, "posterior_": "none", "weight_": 0.0}
-            if choice.candidate is not START:
+            start = fit_start(self.estimator, X, labels)
+            if choice.candidate is START:
+                attributes = {
+                    "encoder_": start,
+                    "posterior_": "none",
+                    "weight_": 0.0,
+                }
+            else:
                 name, sharpness, weight = choice.candidate
                 posterior = self._fit_posterior(
-                    name, sharpness, space.items(X), labels, rng
+                    name, sharpness, start.items(X), labels, rng
                 )
-                attributes |= {"posterior_": name, "weight_": weight}
-                attributes["_posterior"] = posterior
+                attributes = {
+                    "encoder_": mix(Agreement(start, posterior), start, 1 - weight),
+                    "posterior_": name,
+                    "weight_": weight,
+                }
         classes = np.unique(labels[labels >= 0])
         return {"classes_": classes, **attributes, **choice.attributes}
 
@@ -201,23 +209,23 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         return WITHOUT_HOLDOUT._replace(posterior="classifier")
 
     def _try_posteriors(
-        self, rows, labels, held_out, rng
-    ) -> Iterator[tuple[tuple[str, float], np.ndarray]]:
-        """Probabilities of the held-out rows to choose from, by name and sharpness."""
+        self, rows, labels, rng
+    ) -> Iterator[tuple[tuple[str, float], "_Posterior"]]:
+        """Yield the posteriors to choose from, by name and sharpness."""
         if self.classifier is not None:
             name = ("classifier", 1.0)
-            yield name, self._fit_posterior(*name, rows, labels, rng).of(held_out)
+            yield name, self._fit_posterior(*name, rows, labels, rng)
             return
         tried = {}
         for name in POSTERIORS:
-            tried[name] = self._fit_posterior(*name, rows, labels, rng).of(held_out)
+            tried[name] = self._fit_posterior(*name, rows, labels, rng)
             yield name, tried[name]
-        yield ("mixture", 1.0), np.mean([tried[name] for name in MIXED], axis=0)
+        yield ("mixture", 1.0), _Mean([tried[name] for name in MIXED])
 
     def _fit_posterior(self, name, sharpness, rows, labels, rng):
         if name == "mixture":
             parts = [self._fit_posterior(*part, rows, labels, rng) for part in MIXED]
-            return _Mixture(parts)
+            return _Mean(parts)
         known = np.flatnonzero(labels >= 0)  # distractors are of no class
         rows, labels = rows[known], labels[known]
         if name == "ridge":
@@ -228,28 +236,6 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             model = LogisticRegression(C=sharpness, tol=1e-3, max_iter=300)
             return _Logistic(rows, labels, model, self.n_landmarks, rng)
         return _Classified(clone(self.classifier).fit(rows, labels))
-
-    def _encode_queries(self, X):
-        return self._encode(self._space.queries(X), X, side=0)
-
-    def _encode_items(self, X):
-        return self._encode(self._space.items(X), X, side=1)
-
-    def _encode(self, rows, X, side):
-        """(posterior-rows)  [sqrt(1 - a) x, sqrt(a) p, sqrt(a) rest]"""
-        if self.weight_ == 0:
-            return rows
-        P = self._posterior.of(self._space.items(X))
-        # What is missing to unit length, where the other side has a 0.
-        rest = np.zeros((len(P), 2))
-        rest[:, side] = np.sqrt(np.maximum(1 - row_dots(P, P), 0))
-        P = np.hstack([P, rest])
-        if self.weight_ == 1:
-            return P.astype(X.dtype)
-        scale = np.full(X.shape[0], np.sqrt(1 - self.weight_))
-        # The columns of p are scaled along with the others: undo it.
-        ratio = np.sqrt(self.weight_ / (1 - self.weight_))
-        return append_columns(rows, ratio * P, scale)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -270,24 +256,50 @@ def _read_classes(relevance: Relevance) -> np.ndarray:
     return relevance.objects()
 
 
-class _Space:
-    """Rows of unit length, by the estimator or, without one, where learners start."""
+@dataclass(frozen=True, eq=False)
+class Agreement(Encoder):
+    """(posterior-rows)  Probability that a query and an item are of one class.
 
-    def __init__(self, estimator, X, labels):
-        self.idf = self.model = None
-        if estimator is None:
-            self.idf = start_weights(X)
-        else:
-            self.model = find_model(clone(estimator).fit(X, labels))
+    A column on each side, which is 0 on the other one, gives rows unit length.
+    """
+
+    rows: Encoder
+    posterior: "_Posterior"
+
+    def queries(self, X: Matrix) -> np.ndarray:
+        """Return class probabilities, the missing length and 0."""
+        return self._encode(X, side=0)
+
+    def items(self, X: Matrix) -> np.ndarray:
+        """Return class probabilities, 0 and the missing length."""
+        return self._encode(X, side=1)
+
+    def _encode(self, X, side):
+        P = self.posterior.of(self.rows.items(X))
+        rest = np.zeros((len(P), 2))
+        rest[:, side] = np.sqrt(np.maximum(1 - row_dots(P, P), 0))
+        return np.hstack([P, rest]).astype(X.dtype)
+
+
+def fit_start(estimator, X: Matrix, labels: np.ndarray) -> Encoder:
+    """Return an encoder of rows of unit length, by the estimator if there is one."""
+    if estimator is None:
+        return Start.fit(X)
+    return UnitRows(find_model(clone(estimator).fit(X, labels)))
+
+
+@dataclass(frozen=True, eq=False)
+class UnitRows(Encoder):
+    """Encodings of a fitted estimator, scaled to unit length."""
+
+    model: Model
 
     def queries(self, X: Matrix) -> Matrix:
-        if self.model is None:
-            return start_rows(X, self.idf)
+        """Return the encoded queries."""
         return _as_unit_rows(self.model.encode_queries(self.model.prepare(X)), X.dtype)
 
     def items(self, X: Matrix) -> Matrix:
-        if self.model is None:
-            return start_rows(X, self.idf)
+        """Return the encoded items."""
         return _as_unit_rows(self.model.encode_items(self.model.prepare(X)), X.dtype)
 
 
@@ -367,7 +379,7 @@ class _Logistic(_Posterior):
         return self.model.predict_proba(rows)
 
 
-class _Mixture(_Posterior):
+class _Mean(_Posterior):
     """(posterior-mixture)  Mean of several probabilities."""
 
     def __init__(self, parts):

@@ -6,32 +6,34 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_non_negative
 
 from sklearn_simlearn._core.rows import (
-    append_columns,
-    canonical_csr,
     check_counts,
-    inverse,
     inverse_document_frequency,
     power,
     scale_columns,
-    unit_rows,
 )
 from sklearn_simlearn._core.sklearn import Interval, Options, StrOptions, fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
-
-# Most entries that counts written in unary may have: 2 GiB of them.
-MAX_UNARY = 2**27
+from sklearn_simlearn.similarities._encoders import (
+    AdaptivePenalty,
+    Burstiness,
+    CentredCosine,
+    UnaryCounts,
+    WeightedCosine,
+    clip_counts,
+    write_unary,
+)
 
 
 class _HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
     """A similarity with statistics of the data, but nothing learned from labels.
 
-    Subclasses implement `_gather`, which returns the statistics as fitted attributes.
+    Subclasses implement `_gather`, which returns the statistics as fitted attributes,
+    with the encoder that uses them as `encoder_`.
     """
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -108,11 +110,8 @@ class CosineSimilarity(_HandMadeSimilarity):
         self.power = power
 
     def _gather(self, X: Matrix) -> dict:
-        return {"idf_": _weigh_words(X, self)}
-
-    def _encode_queries(self, X: Matrix) -> Matrix:
-        X = scale_columns(X, self.idf_)
-        return unit_rows(X if self.power == 1 else power(X, self.power))
+        idf = _weigh_words(X, self)
+        return {"encoder_": WeightedCosine(idf, self.power), "idf_": idf}
 
 
 class NegativeEvidenceSimilarity(_HandMadeSimilarity):
@@ -186,29 +185,9 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
     def _gather(self, X):
         idf = _weigh_words(X, self)
         mean = scale_columns(X, idf).mean(axis=0, dtype=np.float64)
-        return {"idf_": idf, "mean_": np.asarray(mean).ravel()}
-
-    def _encode_queries(self, X):
-        X, on_mean, scale = self._centre(X)
-        rest = self.beta * (self.beta * self.mean_ @ self.mean_ - on_mean)
-        extra = np.column_stack([np.ones(len(scale)), rest])
-        return append_columns(X, extra, scale)
-
-    def _encode_items(self, X):
-        X, on_mean, scale = self._centre(X)
-        extra = np.column_stack([-self.beta * on_mean, np.ones(len(scale))])
-        return append_columns(X, extra, scale)
-
-    def _centre(self, X):
-        """Weighted rows, their products with the mean, one over their norm less it."""
-        X = scale_columns(X, self.idf_)
-        on_mean = X @ self.mean_
-        norm2 = (
-            row_norms(X, squared=True)
-            - 2 * self.beta * on_mean
-            + self.beta**2 * self.mean_ @ self.mean_
-        )
-        return X, on_mean, inverse(np.sqrt(np.maximum(norm2, 0)))
+        mean = np.asarray(mean).ravel()
+        encoder = CentredCosine(idf, mean, self.beta)
+        return {"encoder_": encoder, "idf_": idf, "mean_": mean}
 
 
 class BurstinessSimilarity(_HandMadeSimilarity):
@@ -268,22 +247,14 @@ class BurstinessSimilarity(_HandMadeSimilarity):
 
     def _gather(self, X):
         total = np.asarray(power(X, 0.5).sum(axis=0, dtype=np.float64)).ravel()
-        return {
-            "idf_": _weigh_words(X, self),
-            "burst_": np.sqrt(np.where(total > 0, total, 1)),
-        }
+        idf, burst = _weigh_words(X, self), np.sqrt(np.where(total > 0, total, 1))
+        encoder = Burstiness(idf**2 / burst, self.normalize)
+        return {"encoder_": encoder, "idf_": idf, "burst_": burst}
 
     def _check_rows(self, X, *, reset=False):
         X = super()._check_rows(X, reset=reset)
         check_non_negative(X, type(self).__name__)
         return X
-
-    def _encode_queries(self, X):
-        return scale_columns(X, self.idf_**2 / self.burst_)
-
-    def _encode_items(self, X):
-        X = power(X, 0.25)
-        return unit_rows(X) if self.normalize else X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -380,65 +351,22 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
         if self.lam == "adaptive" and self.p != 1:
             raise ValueError('lam="adaptive" goes with p=1 only: give lam a number.')
         max_count = self.max_count or max(1, int(X.max()))
-        attributes = {"max_count_": max_count}
         if self.lam == "adaptive":
             # How many training samples reach each count of each word: a query's minima
             # with all of them sum up to the sum of these over its own counts.
-            unary = _unary(_clip(X, max_count), max_count)
-            attributes["_reached"], attributes["_n_reach"] = np.unique(
-                unary.indices, return_counts=True
+            unary = write_unary(clip_counts(X, max_count), max_count)
+            penalty = AdaptivePenalty(
+                self.alpha, *np.unique(unary.indices, return_counts=True)
             )
-        return attributes
+        else:
+            penalty = float(self.lam)
+        encoder = UnaryCounts(self.p, penalty, max_count)
+        return {"encoder_": encoder, "max_count_": max_count}
 
     def _check_rows(self, X, *, reset=False):
         X = super()._check_rows(X, reset=reset)
         check_counts(X, type(self).__name__)
         return X
-
-    def _encode_queries(self, X):
-        X = _clip(X, self.max_count_)
-        unary = _unary(X, self.max_count_)
-        if self.lam == "adaptive":
-            lam = self._adapt(unary)
-        else:
-            lam = np.full(X.shape[0], float(self.lam))
-        own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
-        extra = np.column_stack([np.ones(len(lam)), -lam * own])
-
-        # What (q, d) gain over (q, 0) and (0, d) together, as a sum over j <= d: with
-        # p = 1 it is 1 + lambda for each j <= q; with p = 2 it is 2 q for each j, and
-        # (1 - lambda) (2 j - 1) - 2 (1 - lambda) q more for each j <= q.
-        lam = np.repeat(lam, np.diff(unary.indptr))
-        if self.p == 1:
-            unary.data[:] = 1 + lam
-            return append_columns(unary, extra)
-        level = unary.indices % self.max_count_ + 1
-        count = np.repeat(X.data, X.data.astype(np.int64))
-        unary.data[:] = (1 - lam) * (2 * level - 1 - 2 * count)
-        return append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
-
-    def _encode_items(self, X):
-        X = _clip(X, self.max_count_)
-        unary = _unary(X, self.max_count_)
-        own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
-        extra = np.column_stack([-own, np.ones(X.shape[0])])
-        if self.p == 2:
-            unary = sparse.hstack([unary, X], format="csr")
-        return append_columns(unary, extra)
-
-    def _adapt(self, unary):
-        """Lambda of each query; alpha - 1 for one that shares nothing with training."""
-        place = np.searchsorted(self._reached, unary.indices)
-        place = np.minimum(place, len(self._reached) - 1)
-        n_reach = np.zeros(len(place))
-        if len(self._reached):
-            is_reached = self._reached[place] == unary.indices
-            n_reach = np.where(is_reached, self._n_reach[place], 0)
-        row = np.repeat(np.arange(unary.shape[0]), np.diff(unary.indptr))
-        common = np.bincount(row, n_reach, minlength=unary.shape[0])
-        ratio = np.ones(unary.shape[0])
-        np.divide(self._n_reach.sum(), common, out=ratio, where=common > 0)
-        return self.alpha * ratio - 1
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -464,31 +392,3 @@ def _weigh_words(X, estimator):
         "of the values in X, whose features are in every sample, as in embeddings."
     )
     return np.ones(X.shape[1])
-
-
-def _clip(X, max_count):
-    """Counts as CSR, larger ones taken as `max_count`."""
-    X = canonical_csr(X)
-    counts = np.minimum(X.data, max_count)
-    return sparse.csr_array((counts, X.indices, X.indptr), shape=X.shape)
-
-
-def _unary(X, max_count):
-    """Counts in unary: column i * max_count + j - 1 is 1 where x_i >= j."""
-    n_entries = X.data.sum(dtype=np.float64)
-    if n_entries > MAX_UNARY:
-        raise ValueError(
-            f"The counts in X add up to {n_entries:.3g}, too many to be written in "
-            f"unary: set max_count, which is {max_count} now, to a lower number."
-        )
-    counts = X.data.astype(np.int64)
-    start = np.cumsum(counts) - counts
-    level = np.arange(counts.sum()) - np.repeat(start, counts)
-    column = np.repeat(X.indices.astype(np.int64), counts) * max_count + level
-    indptr = np.concatenate([[0], np.cumsum(counts)])[X.indptr]
-    return canonical_csr(
-        sparse.csr_array(
-            (np.ones(len(column), dtype=X.dtype), column, indptr),
-            shape=(X.shape[0], X.shape[1] * max_count),
-        )
-    )

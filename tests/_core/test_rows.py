@@ -19,10 +19,9 @@ from sklearn_simlearn._core.rows import (
     row_dots,
     scale_columns,
     scale_rows,
-    start_rows,
-    start_weights,
     unit_rows,
 )
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn.contract import storage_states
 
 
@@ -157,7 +156,7 @@ def test_start_is_a_cosine_of_dampened_tfidf(dtype):
     expected = expected / np.where(norm > 0, norm, 1)
     for Z in (X, canonical_csr(X)):
         assert_allclose(inverse_document_frequency(Z), idf)
-        S = start_rows(Z, start_weights(Z))
+        S = Start.fit(Z).items(Z)
         assert S.dtype == dtype
         S = S.toarray() if sparse.issparse(S) else S
         assert_allclose(S, expected, rtol=1e-5, atol=1e-6)
@@ -165,9 +164,9 @@ def test_start_is_a_cosine_of_dampened_tfidf(dtype):
 
 def test_start_of_embeddings_is_the_cosine():
     X = np.random.default_rng(0).standard_normal((5, 3))
-    assert start_weights(X) is None
-    assert_allclose(start_rows(X, None), unit_rows(X))
-    assert start_weights(np.ones((4, 3))) is None  # idf would be 0 throughout
+    assert Start.fit(X).idf is None
+    assert_allclose(Start(None).items(X), unit_rows(X))
+    assert Start.fit(np.ones((4, 3))).idf is None  # idf would be 0 throughout
 
 
 @given(st.integers(0, 2**32 - 1))

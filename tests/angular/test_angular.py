@@ -18,11 +18,8 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 from sklearn_simlearn import AngularBilinearRanker
-from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn._core.encoders import mix
 from sklearn_simlearn._core.rows import (
-    canonical_csr,
-    start_rows,
-    start_weights,
     unit_rows,
 )
 from sklearn_simlearn.angular import _angular, _dual
@@ -903,7 +900,8 @@ def test_shrinkage_mixes_the_mean_surrogate_with_the_query(matrix, container, cl
     X, y = clusters
     ranker = plain(matrix=matrix, n_neighbors=2, n_references=9, random_state=0)
     ranker.fit(container(X), y)
-    ranker.shrinkage_ = 0.3
+    learned = ranker.encoder_.learned
+    ranker.encoder_ = mix(learned, learned.start, 0.3, same_items=True)
     W = matrices(ranker)
     W /= np.linalg.norm(W, axis=(1, 2))[:, None, None]
     references = normalize(X)[ranker.reference_indices_]
@@ -916,38 +914,6 @@ def test_shrinkage_mixes_the_mean_surrogate_with_the_query(matrix, container, cl
     actual = ranker.transform(container(X))
     actual = actual.toarray() if sparse.issparse(actual) else actual
     assert_allclose(actual, normalize(expected), rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize("references", ["random", "medoids", "rows"])
-def test_held_out_rows_take_no_part_in_learning(references, counts):
-    X, y = counts
-    relevance = check_relevance(y)
-    test = np.arange(0, X.shape[0], 3)
-    train = np.setdiff1d(np.arange(X.shape[0]), test)
-    given = np.arange(20) if references == "rows" else references
-    other = X.tolil()
-    other[test] = np.random.default_rng(0).integers(0, 9, (len(test), X.shape[1]))
-    learned = []
-    for rows in (X, other.tocsr()):
-        ranker = AngularBilinearRanker(n_references=12, holdout="samples")
-        duals = []
-        make_dual = ranker._make_dual
-
-        def spy(*args, make_dual=make_dual, duals=duals):
-            duals.append(make_dual(*args))
-            return duals[-1]
-
-        ranker._make_dual = spy
-        rng = np.random.default_rng(0)
-        path = ranker._path(canonical_csr(rows), relevance, given, train, test, rng)
-        assert len(list(path)) == 1 + 2 * len(_angular.SHRINKAGES)
-        learned.append([dual.matrices() for dual in duals])
-        idf = start_weights(canonical_csr(rows)[train])
-        expected = start_rows(canonical_csr(rows)[train], idf)
-        assert_array_equal(duals[0].X.toarray(), expected.toarray())
-    for one, two in zip(*learned, strict=True):
-        assert_array_equal(one.queries.toarray(), two.queries.toarray())
-        assert_array_equal(one.directions.toarray(), two.directions.toarray())
 
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])

@@ -14,7 +14,6 @@ from sklearn.model_selection import StratifiedKFold
 
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._holdout import START
 from sklearn_simlearn.histogram import _histogram, _table
 from sklearn_simlearn.histogram._histogram import find_scale, find_truncation
 from sklearn_simlearn.histogram._histogram_fast import ascend, find_cuts, score_queries
@@ -793,8 +792,8 @@ def test_mixtures_are_inner_products(rng):
     )
     model.n_features_in_ = X.shape[1]
     vars(model).update(attributes)
-    table = attributes["_table"]
-    learned = table.compare(sparse.csr_array(X), sparse.csr_array(X))
+    table = model.encoder_.learned.base
+    learned = table.table.compare(sparse.csr_array(X), sparse.csr_array(X))
     expected = 0.75 * learned / model.scale_ + 0.25 * hand_made.similarity(X)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
     product = model.transform(X) @ model.transform_database(X).T
@@ -806,36 +805,7 @@ def test_mixtures_are_inner_products(rng):
         for S in (learned / model.scale_, hand_made.similarity(X))
     ]
     assert_allclose(*spread)
-    assert model.scale_ == find_scale(table, hand_made, sparse.csr_array(X))
-
-
-@pytest.mark.parametrize("holdout", ["objects", "samples"])
-def test_held_out_samples_take_no_part_in_learning(holdout, rng, monkeypatch):
-    X, y = make_objects(rng, 20)
-    seen = []
-    original = HistogramRankSVM._try_settings
-
-    def spy(self, X, relevance, X_test, pattern, hand_made, rng):
-        # Other held-out rows of other counts change nothing but their similarities.
-        other = sparse.csr_array(np.roll(X_test.toarray(), 7, axis=1))
-        for test in (X_test, other):
-            stream = np.random.default_rng(0)
-            path = original(self, X, relevance, test, pattern, hand_made, stream)
-            seen.append([candidate for candidate, _ in path])
-        assert seen[-1] == seen[-2]
-        assert X.shape[0] + X_test.shape[0] <= 80
-        assert not {row.tobytes() for row in X.toarray()} & {
-            row.tobytes() for row in X_test.toarray()
-        }
-        return original(self, X, relevance, X_test, pattern, hand_made, rng)
-
-    monkeypatch.setattr(HistogramRankSVM, "_try_settings", spy)
-    model = HistogramRankSVM(holdout=holdout, truncation=2, random_state=0).fit(X, y)
-    assert seen
-    assert seen[0][0] is START
-    candidates = model.holdout_results_["candidates"]
-    assert len(candidates) <= 9
-    assert START in candidates
+    assert model.scale_ == find_scale(table, hand_made.encoder_, sparse.csr_array(X))
 
 
 def test_hand_made_similarity_is_chosen_by_the_samples(rng):
@@ -859,10 +829,12 @@ def test_halves_of_samples_keep_pairs_together(rng):
     objects = np.repeat(np.arange(30), rng.integers(2, 9, size=30))
     objects = rng.permutation(np.concatenate([objects, [-1] * 7]))
     first, second = _halve_in_pairs(objects, rng)
-    assert_array_equal(np.sort(np.r_[first.train, first.test]), np.arange(len(objects)))
-    assert_array_equal(first.train, second.test)
+    assert_array_equal(
+        np.sort(np.r_[first.train, first.queries]), np.arange(len(objects))
+    )
+    assert_array_equal(first.train, second.queries)
     for fold in (first, second):
-        _, sizes = np.unique(objects[fold.test], return_counts=True)
+        _, sizes = np.unique(objects[fold.queries], return_counts=True)
         assert (sizes > 1).all()
 
 

@@ -15,9 +15,8 @@ from sklearn_simlearn import SparseMahalanobisLearner
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import (
     inverse_document_frequency,
-    start_rows,
-    start_weights,
 )
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.mahalanobis import _problem
 from sklearn_simlearn.mahalanobis._mahalanobis import _rounds
@@ -29,7 +28,6 @@ from sklearn_simlearn.mahalanobis._problem import (
     descend,
     draw_queries,
     find_neighbors,
-    frequencies,
 )
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -283,7 +281,7 @@ def test_start_of_counts_is_the_shared_one(counts):
     learner = stand_still().fit(X, y)
     assert learner.power_ == 0.75
     assert_allclose(learner.similarity(X), naive_start(X), atol=1e-6)
-    rows = start_rows(X, start_weights(X))
+    rows = Start.fit(X).items(X)
     assert_allclose(learner.similarity(X), (rows @ rows.T).toarray(), atol=1e-6)
 
 
@@ -530,44 +528,6 @@ def test_few_classes_keep_the_start_with_a_warning(noisy_words):
     with pytest.warns(UserWarning, match='holdout="samples" would learn'):
         learner = SparseMahalanobisLearner(random_state=0).fit(X[few], y[few])
     assert learner.shrinkage_ == 1
-
-
-@pytest.mark.parametrize("holdout", ["objects", "samples"])
-def test_nothing_held_out_is_learned_from(noisy_words, holdout, monkeypatch):
-    X, y, _ = noisy_words
-    posed, compared = [], []
-    pose = SparseMahalanobisLearner._pose
-
-    def spy(self, X, relevance, rng, **parts):
-        result = pose(self, X, relevance, rng, **parts)
-        posed.append((X, relevance.labels, result[0]))
-        return result
-
-    def note(X, power):
-        compared.append(X)
-        return frequencies(X, power)
-
-    monkeypatch.setattr(SparseMahalanobisLearner, "_pose", spy)
-    monkeypatch.setattr("sklearn_simlearn.mahalanobis._mahalanobis.frequencies", note)
-    # Each sample has a word of its own, by which it is known again.
-    marked = sparse.hstack([X, sparse.eye_array(len(y))], format="csr")
-    SparseMahalanobisLearner(holdout=holdout, max_iter=2, random_state=0).fit(marked, y)
-    # The rows of a fold pass twice: those it learns from, then those held out.
-    *folds, everything = posed
-    held_out = compared[1:-1:2]
-    assert everything[0].shape[0] == len(y)
-    assert len(folds) == len(held_out) == 5
-    for (rows, labels, problem), test in zip(folds, held_out, strict=True):
-        seen = np.flatnonzero(rows[:, X.shape[1] :].sum(axis=0))
-        tested = np.flatnonzero(test[:, X.shape[1] :].sum(axis=0))
-        assert not np.intersect1d(seen, tested).size
-        assert_array_equal(labels, y[seen])
-        if holdout == "objects":
-            assert not np.intersect1d(y[seen], y[tested]).size
-        # Document frequencies are those of the samples it learns from.
-        idf = inverse_document_frequency(rows)
-        start = problem.pairs.unit * problem.pairs.start[: len(idf)]
-        assert_allclose(start, idf**1.5)
 
 
 # -- batches --

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._core.groups import sets_of_one
-from sklearn_simlearn.base import EncodedSimilarityMixin
+from sklearn_simlearn.base import EncodedSimilarityMixin, Encoder
 from sklearn_simlearn.contract import check_learner, storage_states
 from sklearn_simlearn.memory._membership import set_membership
 from sklearn_simlearn.memory._memory_fast import (
@@ -419,7 +419,7 @@ def test_maximum_has_a_vector_for_single_queries_only(rng):
     assert_allclose(
         memory.transform(X) @ memory.transform_database(X).T, memory.similarity(X)
     )
-    with pytest.raises(ValueError, match="maximum of scores is no inner product"):
+    with pytest.raises(ValueError, match="maximum of scores is not an inner product"):
         memory.transform(X, np.zeros(6))
 
 
@@ -446,12 +446,15 @@ class Bilinear(EncodedSimilarityMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         self._check_rows(X, reset=True)
+        self.encoder_ = BilinearEncoder()
         return self
 
-    def _encode_queries(self, X):
-        return X @ self.W.astype(X.dtype)
 
-    def _encode_items(self, X):
+class BilinearEncoder(Encoder):
+    def queries(self, X):
+        return X @ Bilinear.W.astype(X.dtype)
+
+    def items(self, X):
         return X
 
 
@@ -508,7 +511,7 @@ def test_selective_match_kernel_as_the_similarity(rng):
         assert_allclose(memory.query_weights(X[:6], groups[:6])[rows], w)
         assert_allclose(S[g], w @ kernel.similarity(X[rows], X))
         assert_allclose(S[g, rows], 1)
-    with pytest.raises(ValueError, match="is no inner product"):
+    with pytest.raises(ValueError, match="is not an inner product"):
         memory.transform(X)
     assert not hasattr(memory, "transform_database")
     y = np.arange(9) % 3

@@ -29,6 +29,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from sklearn_simlearn import metrics
+from sklearn_simlearn.base import Encoder
 from sklearn_simlearn.metrics import (
     PairwiseRelevance,
     RetrievalScorer,
@@ -452,14 +453,23 @@ def test_items_are_encoded_once_and_each_query_once(digits):
     X, y = digits
     encoded = {"queries": [], "items": []}
 
-    class Spy(CosineSimilarity):
-        def transform(self, X):
-            encoded["queries"].append(X.shape[0])
-            return super().transform(X)
+    class SpyEncoder(Encoder):
+        def __init__(self, encoder):
+            self.encoder = encoder
 
-        def transform_database(self, X):
+        def queries(self, X):
+            encoded["queries"].append(X.shape[0])
+            return self.encoder.queries(X)
+
+        def items(self, X):
             encoded["items"].append(X.shape[0])
-            return super().transform_database(X)
+            return self.encoder.items(X)
+
+    class Spy(CosineSimilarity):
+        def fit(self, X, y=None):
+            super().fit(X, y)
+            self.encoder_ = SpyEncoder(self.encoder_)
+            return self
 
         def similarity(self, X, Y=None):
             raise AssertionError("encodes the items again")

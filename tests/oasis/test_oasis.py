@@ -13,10 +13,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS
+from sklearn_simlearn._core.encoders import Sides
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.rows import start_rows, start_weights, unit_rows
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
+from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.triplets import triplet_sampler
 from sklearn_simlearn._holdout import START, Choice
 from sklearn_simlearn.oasis import _path as oasis_path
@@ -257,27 +258,29 @@ def test_principal_directions_span_the_rows(rng, monkeypatch):
     assert principal_directions(X, rng) is None
     monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", 30)
     for rows in (X, sparse.csr_array(X)):
-        A, b = principal_directions(rows, rng)
+        directions = principal_directions(rows, rng)
+        A, b = directions.A, directions.b
         assert_allclose(A @ A.T, np.eye(20), atol=1e-10)
         assert_allclose((X @ A.T) @ (X @ A.T).T, X @ X.T)
         assert not b.any()
     monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", 6)
-    A, _ = principal_directions(X, rng)
+    A = principal_directions(X, rng).A
     _, _, Vt = np.linalg.svd(X)
     assert_allclose(np.abs(A @ Vt[:6].T), np.eye(6), atol=1e-8)
     monkeypatch.setattr(oasis_path, "MAX_ENTRIES", 200)
-    assert principal_directions(X, rng)[0].shape == (4, 50)
+    assert principal_directions(X, rng).A.shape == (4, 50)
     monkeypatch.setattr(oasis_path, "MAX_ROWS", 3)
-    assert principal_directions(X, rng)[0].shape == (3, 50)
+    assert principal_directions(X, rng).A.shape == (3, 50)
     # Rows that are all alike have one direction.
-    assert principal_directions(np.ones((5, 50)), rng)[0].shape == (1, 50)
+    assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)
 
 
 @pytest.mark.parametrize("regularization", [0.1, 0.5])
 def test_lda_metric_solves_its_eigenproblem(regularization, blobs):
     X, y = blobs
     labels = np.where(np.arange(90) % 9 == 0, -1, y)
-    ours = lda_metric(X, labels, regularization)(X)
+    metric = lda_metric(X, labels, regularization)
+    ours = X @ metric.A.T - metric.b
     rows, y = X[labels >= 0], y[labels >= 0]
     mean = rows.mean(axis=0)
     within, between = np.zeros((5, 5)), np.zeros((5, 5))
@@ -296,7 +299,7 @@ def test_lda_metric_solves_its_eigenproblem(regularization, blobs):
 def test_lda_metric_of_classes_without_spread():
     X = np.repeat(np.eye(3), 2, axis=0)
     metric = lda_metric(X, np.repeat(np.arange(3), 2), 0.1)
-    S = unit_rows(metric(X)) @ unit_rows(metric(X)).T
+    S = metric.items(X) @ metric.items(X).T
     assert_allclose(S[0], [1, 1, -0.5, -0.5, -0.5, -0.5])
 
 
@@ -306,6 +309,7 @@ def make_path(X, y, **options):
         check_relevance(y),
         n_triplets=options.pop("n_triplets", 5000),
         n_models=1,
+        n_components=None,
         known_classes=options.pop("known_classes", True),
         threshold=0.0,
         settings=oasis_steps.Settings(0.1),
@@ -316,7 +320,11 @@ def test_candidates_of_the_path(counts):
     X, y = counts
     rows = np.arange(66)
     rng = np.random.default_rng(0)
-    found = dict(make_path(X, y)(rows[::2], rows[1::2], rng))
+    sides = Sides(X[rows[1::2]], X[rows[1::2]])
+    found = {
+        candidate: sides.similarity(encoder)
+        for candidate, encoder in make_path(X, y)(rows[::2], rng)
+    }
     assert set(found) == {
         START,
         *(Candidate(None, n, s) for n in (1000, 4000) for s in oasis_path.SHRINKAGES),
@@ -327,7 +335,7 @@ def test_candidates_of_the_path(counts):
             for s in oasis_path.SHRINKAGES
         ),
     }
-    held_out = start_rows(X[rows[1::2]], start_weights(X[rows[::2]]))
+    held_out = Start.fit(X[rows[::2]]).items(X[rows[1::2]])
     assert_allclose(found[START], (held_out @ held_out.T).toarray())
     # (oasis-cosine)  The unit diagonal, and the mix.
     learned = found[Candidate(None, 1000, 0.0)]
@@ -342,27 +350,6 @@ def test_candidates_of_the_path(counts):
     assert few.regularizations == [None]
     many = make_path(X, y, n_triplets=10**6, known_classes=False)
     assert many._checkpoints(None) == [1000, 4000, 16_000]
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_held_out_rows_take_no_part_in_learning(wide, counts, monkeypatch):
-    X, y = counts
-    if wide:
-        monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", 15)
-    train, test = np.arange(0, 66, 2), np.arange(1, 66, 2)
-    before = dict(make_path(X, y)(train, test, np.random.default_rng(0)))
-    # Other held-out rows with other labels: those that stay keep their similarities.
-    rng = np.random.default_rng(1)
-    other, other_y = X.toarray(), y.copy()
-    other[test[4:]] = rng.poisson(2, size=(len(test) - 4, 40))
-    other_y[test] = rng.permutation(y[test])
-    other = sparse.csr_array(other)
-    after = dict(make_path(other, other_y)(train, test, np.random.default_rng(0)))
-    assert before.keys() == after.keys()
-    for candidate, similarity in before.items():
-        assert_allclose(
-            similarity[:4, :4], after[candidate][:4, :4], rtol=1e-12, atol=1e-12
-        )
 
 
 # -- the default form --
@@ -417,7 +404,7 @@ def test_start_is_kept_to_the_bit_if_nothing_helps(holdout, kind, rng):
     assert oasis.shrinkage_ == 1
     assert oasis.holdout_gain_ == 0
     assert oasis.n_triplets_ == 0
-    expected = start_rows(X, start_weights(X))
+    expected = Start.fit(X).items(X)
     encoded = oasis.transform(X)
     if kind == "counts":
         expected, encoded = expected.toarray(), encoded.toarray()
@@ -445,7 +432,7 @@ def test_served_similarity(
         lambda *_: Choice(Candidate(candidate, 300, shrinkage), {}),
     )
     oasis = OASIS(holdout="samples", random_state=0).fit(X, y)
-    start = start_rows(X, start_weights(X))
+    start = Start.fit(X).items(X)
     learned = start @ oasis.components_.T - oasis.offset_
     learned /= np.linalg.norm(learned, axis=1, keepdims=True)
     expected = (1 - shrinkage) * learned @ learned.T

@@ -1,0 +1,228 @@
+"""Encoders: the two sides of a similarity, as one value.
+
+The similarity of a query and an item is the inner product of the encoded query and the
+encoded item. A learner's `fit` makes one encoder. The hold-out judges encoders of the
+same kind, and the scorer and the index use nothing else.
+"""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from scipy import sparse
+
+from sklearn_simlearn._core.products import inner_products
+from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
+from sklearn_simlearn._core.typing import Matrix
+
+
+class Encoder:
+    """Base class of encoders: immutable, picklable, two methods on checked rows.
+
+    A subclass implements `items`, and `queries` if queries are encoded differently.
+    """
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return one encoded row per item, of the dtype of `X`."""
+        raise NotImplementedError
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return one encoded row per query, of the dtype of `X`."""
+        return self.items(X)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether queries are encoded as items are."""
+        return type(self).queries is Encoder.queries
+
+    def compare(self, sides: "Sides") -> np.ndarray:
+        """Return the similarities of two sides; a subclass may know a faster way."""
+        return inner_products(sides.queries(self), sides.items(self), sides.n_threads)
+
+
+class Encodings:
+    """Rows of one side, encoded by several encoders; shared parts are encoded once.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array
+        Checked rows.
+
+    side : {"queries", "items"}
+        The side that they are on.
+
+    twin : Encodings, default=None
+        The same rows on the other side: symmetric encoders encode them once for both.
+    """
+
+    def __init__(self, X: Matrix, side: str, twin: "Encodings | None" = None):
+        self.X = X
+        self.side = side
+        self.twin = twin
+        self._known: WeakKeyDictionary[Encoder, Matrix] = WeakKeyDictionary()
+
+    def __call__(self, encoder: Encoder) -> Matrix:
+        """Return the rows as the encoder encodes them."""
+        if self.twin is not None and encoder.is_symmetric:
+            return self.twin(encoder)
+        if encoder not in self._known:
+            if isinstance(encoder, Composite):
+                self._known[encoder] = encoder.combine(self)
+            else:
+                self._known[encoder] = getattr(encoder, self.side)(self.X)
+        return self._known[encoder]
+
+
+class Sides:
+    """Queries and items, to be compared by one or more encoders.
+
+    Parameters
+    ----------
+    X_queries, X_items : ndarray or csr_array
+        Checked rows. They may be the same object.
+
+    n_threads : int, default=1
+        Threads for products of sparse encodings.
+    """
+
+    def __init__(self, X_queries: Matrix, X_items: Matrix, n_threads: int = 1):
+        self.items = Encodings(X_items, "items")
+        twin = self.items if X_queries is X_items else None
+        self.queries = Encodings(X_queries, "queries", twin)
+        self.n_threads = n_threads
+        self._known: WeakKeyDictionary[Encoder, np.ndarray] = WeakKeyDictionary()
+
+    def similarity(self, encoder: Encoder) -> np.ndarray:
+        """Return the similarity of every query to every item. Read it only."""
+        if encoder not in self._known:
+            self._known[encoder] = encoder.compare(self)
+        return self._known[encoder]
+
+
+class Composite(Encoder):
+    """Base class of encoders that are made of others."""
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return the encoded rows of one side, from those of the parts."""
+        raise NotImplementedError
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return one encoded row per item."""
+        return self.combine(Encodings(X, "items"))
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return one encoded row per query."""
+        return self.combine(Encodings(X, "queries"))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Composite):
+    """An encoder of the rows that another one makes."""
+
+    first: Encoder
+    then: Encoder
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether both parts are."""
+        return self.first.is_symmetric and self.then.is_symmetric
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return the output of `then` for the output of `first`."""
+        return getattr(self.then, rows.side)(rows(self.first))
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(Composite):
+    r"""A learned similarity and the one it started from, weighted.
+
+    .. math:: s(q, d) = (1 - a)\, s_\text{learned}(q, d) + a\, s_\text{start}(q, d)
+
+    The encodings stand side by side, each times the root of its weight. Where both
+    encode items alike, the weighted queries are added instead, so that stored items
+    stay valid, and are scaled to unit length. Rows of unit length give rows of unit
+    length in both cases.
+
+    Parameters
+    ----------
+    learned, start : Encoder
+        The two similarities.
+
+    share : float
+        Weight :math:`a` of the start, from 0 to 1.
+
+    same_items : bool, default=False
+        Whether both encode items alike.
+    """
+
+    learned: Encoder
+    start: Encoder
+    share: float
+    same_items: bool = False
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether both parts are, and stand side by side."""
+        parts_are = self.learned.is_symmetric and self.start.is_symmetric
+        return parts_are and not self.same_items
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return the start's columns, then the learned ones; or the sum of both."""
+        start, learned = rows(self.start), rows(self.learned)
+        if not self.same_items:
+            return side_by_side(
+                (self.share**0.5) * start, ((1 - self.share) ** 0.5) * learned
+            )
+        if rows.side == "items":
+            return start
+        return unit_rows((1 - self.share) * learned + self.share * start)
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the weighted sum of the similarities of both parts."""
+        a = self.share
+        S = (1 - a) * sides.similarity(self.learned) + a * sides.similarity(self.start)
+        if self.same_items:
+            start, learned = sides.queries(self.start), sides.queries(self.learned)
+            mixed = (1 - a) * learned + a * start
+            S *= inverse(np.sqrt(row_dots(mixed, mixed)))[:, None].astype(S.dtype)
+        return S
+
+
+def mix(
+    learned: Encoder, start: Encoder, share: float, *, same_items: bool = False
+) -> Encoder:
+    """Return the mixture of two encoders, or one of them if the other has no weight."""
+    if share == 1:
+        return start
+    if share == 0 and not same_items:
+        return learned
+    return Mixture(learned, start, float(share), same_items)
+
+
+@dataclass(frozen=True, eq=False)
+class Rescaled(Encoder):
+    """An encoder whose queries are multiplied by a number."""
+
+    base: Encoder
+    factor: float
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the items of the base."""
+        return self.base.items(X)
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return the queries of the base, times the factor."""
+        Q = self.base.queries(X)
+        return scale_rows(Q, np.full(Q.shape[0], self.factor))
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the similarities of the base, times the factor."""
+        return self.factor * sides.similarity(self.base)
+
+
+def side_by_side(A: Matrix, B: Matrix) -> Matrix:
+    """Return [A, B], of the dtype of A; CSR if one of them is sparse."""
+    if sparse.issparse(A) or sparse.issparse(B):
+        A, B = (M if sparse.issparse(M) else sparse.csr_array(M) for M in (A, B))
+        return sparse.hstack([A, B], format="csr", dtype=A.dtype)
+    return np.hstack([A, B]).astype(A.dtype, copy=False)

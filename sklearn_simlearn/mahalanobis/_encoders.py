@@ -1,0 +1,92 @@
+"""Encoders of the similarity under a sparse matrix."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.rows import canonical_csr, inverse, row_dots, scale_rows
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn.mahalanobis._problem import frequencies
+
+
+@dataclass(frozen=True, eq=False)
+class Matches(Encoder):
+    """q' M d of word frequencies."""
+
+    M: sparse.csr_array
+    power: float
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return the frequencies times M."""
+        X = self.items(X)
+        Q = X @ self.M.astype(X.dtype, copy=False)
+        return canonical_csr(Q) if sparse.issparse(Q) else Q
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the frequencies."""
+        return frequencies(X, self.power)
+
+    def squares(self, X: Matrix) -> np.ndarray:
+        """Return x' M x of each row."""
+        return row_dots(self.items(X), self.queries(X))
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixCosine(Encoder):
+    """q' M d / sqrt(q' M q d' M d)."""
+
+    matches: Matches
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return X M, over the length of X under M."""
+        Q = self.matches.queries(X)
+        return scale_rows(Q, inverse(np.sqrt(row_dots(self.matches.items(X), Q))))
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return X, over its length under M."""
+        scale = inverse(np.sqrt(self.matches.squares(X)))
+        return scale_rows(self.matches.items(X), scale)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedCosine(Encoder):
+    """The cosine under a mixture of two matrices, compared by linearity in M."""
+
+    learned: Matches
+    start: Matches
+    share: float
+
+    @cached_property
+    def cosine(self) -> MatrixCosine:
+        """The cosine under the mixed matrix."""
+        M = _mix(self.learned.M, self.start.M, self.share)
+        return MatrixCosine(Matches(M, self.start.power))
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return the queries under the mixed matrix."""
+        return self.cosine.queries(X)
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the items under the mixed matrix."""
+        return self.cosine.items(X)
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the similarities, from those of the two matrices."""
+        S = _mix(
+            sides.similarity(self.learned), sides.similarity(self.start), self.share
+        )
+        q, d = (
+            inverse(np.sqrt(self._squares(side.X)))
+            for side in (sides.queries, sides.items)
+        )
+        return S * q[:, None] * d
+
+    def _squares(self, X):
+        return _mix(self.learned.squares(X), self.start.squares(X), self.share)
+
+
+def _mix(learned, start, share):
+    return (1 - share) * learned + share * start

@@ -1,0 +1,121 @@
+"""Sets of queries as vectors, or as weights of their members."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.groups import Sets, read_groups
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn.memory._weights import (
+    KernelSpace,
+    VectorSpace,
+    memory_weights,
+    unit_scale,
+)
+
+Space = VectorSpace | KernelSpace
+
+
+@dataclass(frozen=True, eq=False)
+class Pooling:
+    """How the queries of a set are weighted; see `MemoryVectorQuery`."""
+
+    method: str
+    alpha: float
+    normalize: bool
+
+    def weights(self, space: Space, sets: Sets) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights of all queries, and the factors that normalise them."""
+        if self.method == "memory":
+            shrinkage = 1 - 1 / (1 + self.alpha)
+            return memory_weights(space, sets, shrinkage, normalize=self.normalize)
+        weights = np.ones(len(sets.rows))
+        if self.method == "average":
+            weights /= np.repeat(sets.sizes, sets.sizes)
+        if self.normalize:
+            return weights, unit_scale(space, sets.rows)
+        return weights, np.ones(len(sets.rows))
+
+    def factors(self, space: Space, sets: Sets) -> np.ndarray:
+        """Return what the queries are multiplied by before they are pooled."""
+        weights, scale = self.weights(space, sets)
+        return weights * scale
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryEncoder(Encoder):
+    """One vector per set of queries.
+
+    Parameters
+    ----------
+    pooling : Pooling
+        How the queries of a set are weighted.
+
+    base : Encoder or None
+        Encodes the queries and items; None for the rows themselves.
+    """
+
+    pooling: Pooling
+    base: Encoder | None
+
+    def space(self, X: Matrix) -> VectorSpace:
+        """Return the vectors of the queries."""
+        if self.base is None:
+            return VectorSpace(X, X)
+        return VectorSpace(self.base.queries(X), self.base.items(X))
+
+    def queries(self, X: Matrix, groups: ArrayLike | None = None) -> Matrix:
+        """Return one row per group, in sorted order, or per query without groups."""
+        return self.vectors(self.space(X), read_groups(groups, X.shape[0]))
+
+    def vectors(self, space: VectorSpace, sets: Sets) -> Matrix:
+        """Return one row per set."""
+        check_poolable(self.pooling, sets)
+        return space.sums(lambda block: self.pooling.factors(space, block), sets)
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the items of the base, or the rows, scaled if asked."""
+        if self.base is not None:
+            return self.base.items(X)
+        return unit_rows(X) if self.pooling.normalize else X
+
+
+@dataclass(frozen=True, eq=False)
+class PrecomputedEncoder(Encoder):
+    """Sets of queries that are known by their similarities only.
+
+    A set is encoded as the weights of its queries, and an item is a row of similarities
+    to the queries.
+    """
+
+    pooling: Pooling
+
+    def space(self, X: Matrix) -> KernelSpace:
+        """Return the similarities of the queries to each other."""
+        return KernelSpace(lambda rows, items: items[:, rows].T, X)
+
+    def queries(self, X: Matrix, groups: ArrayLike | None = None) -> np.ndarray:
+        """Return one row of weights per group, zero for the queries of others."""
+        space, sets = self.space(X), read_groups(groups, X.shape[0])
+        check_poolable(self.pooling, sets)
+        M = np.zeros((len(sets.sizes), X.shape[0]), dtype=space.dtype)
+        for start, block in space.blocks(sets):
+            factors = self.pooling.factors(space, block)
+            M[start + block.of_row, block.rows] = factors
+        return M
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the rows themselves."""
+        return X
+
+
+def check_poolable(pooling: Pooling, sets: Sets) -> None:
+    """Raise if the sets cannot be encoded as one vector each."""
+    if pooling.method == "max" and sets.sizes.max() > 1:
+        raise ValueError(
+            'The maximum of scores is not an inner product: with method="max" use '
+            "`similarity`, or `transform` without groups."
+        )
