@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -132,7 +132,7 @@ class EncodedSimilarityMixin(
            [0.96, 1.  ]])
     """
 
-    encoder_: Encoder
+    encoder_: Any
 
     def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
         """Return the similarity of every row of `X` to every row of `Y`.

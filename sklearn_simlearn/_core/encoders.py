@@ -13,6 +13,7 @@ from scipy import sparse
 
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
 
@@ -21,6 +22,11 @@ class Encoder:
 
     A subclass implements `items`, and `queries` if queries are encoded differently.
     """
+
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        if cls.__module__.startswith("sklearn_simlearn."):
+            storable(cls)
 
     def items(self, X: Matrix) -> Matrix:
         """Return one encoded row per item, of the dtype of `X`."""

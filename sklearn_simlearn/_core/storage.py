@@ -35,6 +35,7 @@ KINDS = "biufUmM"
 _ONE_PARSER = threading.Lock()
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _GENERATION = re.compile(r"arrays-[a-z0-9_]+\Z")
 
 
@@ -53,8 +54,11 @@ def write_folder(folder, index, arrays, files=None):
         Names are lower-case words.
 
     files : dict of bytes, default=None
-        Other files, stored as they are.
+        Other files, stored as they are. Names are letters, digits, "_", "-" and ".".
     """
+    for name in files or {}:
+        if not _is_file_name(name):
+            raise ValueError(f"{name!r} is not a name for a file in an index folder.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     generation = folder / f"arrays-{secrets.token_hex(8)}"
@@ -302,7 +306,15 @@ def _read_header(folder):
     for part in ("files", "index"):
         if not isinstance(content.get(part), dict):
             raise damaged(f"{HEADER} lacks {part!r}")
+    for name in content["files"]:
+        if not _is_file_name(name):
+            raise damaged(f"{HEADER} names {name!r}, which is not a file of the folder")
     return content
+
+
+def _is_file_name(name):
+    """Return whether a name stays in its folder: no separators, drives or ".."."""
+    return isinstance(name, str) and _FILE.match(name) is not None
 
 
 def _check_entry(name, entry):

@@ -16,9 +16,11 @@ from sklearn_simlearn._core.dask import PartitionedRows, take_rows
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.rows import canonical_csr, unit_rows
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
 
+@storable
 @dataclass
 class Model:
     """A fitted estimator, taken apart by :func:`find_model`.

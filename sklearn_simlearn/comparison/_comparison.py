@@ -38,6 +38,7 @@ from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import are_counts, canonical_csr
 from sklearn_simlearn._core.sklearn import safe_indexing
 from sklearn_simlearn._core.statistics import paired_test
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import (
@@ -180,6 +181,7 @@ def _choose_splitter(y, query_mask, split, seed):
 # -- what a user would try --
 
 
+@storable
 class Chosen(TransformerMixin, BaseEstimator):
     """A transformer, or the probabilities of a classifier; parameters by 3 folds.
 
@@ -213,6 +215,7 @@ class Chosen(TransformerMixin, BaseEstimator):
         return self.chosen_.predict_proba(X)
 
 
+@storable
 class Dense(TransformerMixin, BaseEstimator):
     """Samples as an array."""
 
@@ -226,6 +229,7 @@ class Dense(TransformerMixin, BaseEstimator):
         return True
 
 
+@storable
 class InnerProduct(TransformerMixin, BaseEstimator):
     """Compares samples as they are, at the end of a pipeline."""
 

@@ -1,11 +1,30 @@
 """The estimator of an index as a file, by skops."""
 
+import importlib
+import io
+import json
+import zipfile
+from functools import cache
+
+from sklearn.base import BaseEstimator
+
+from sklearn_simlearn._core.storable import STORABLE
 from sklearn_simlearn._core.storage import damaged
 
 ESTIMATOR_FILE = "estimator.skops"
 
 # Types within learners that skops does not know to be harmless.
-TRUSTED_TYPES = ("scipy.sparse._csr.csr_array", "scipy.sparse._csc.csc_array")
+SPARSE_TYPES = ("scipy.sparse._csr.csr_array", "scipy.sparse._csc.csc_array")
+
+# Loaders of skops that create an instance without a call of its class: they set its
+# attributes or, of a named tuple, its fields. The others call whatever the file names.
+INSTANCE_LOADERS = {"ObjectNode", "TupleNode"}
+SPARSE_LOADERS = {"SparseMatrixNode"}
+
+# Keys that name a function in the first format of skops.
+NAMES_IN_FORMAT_0 = ("module_path", "function")
+
+PACKAGE = "sklearn_simlearn."
 
 
 def dump_estimator(estimator):
@@ -16,24 +35,116 @@ def dump_estimator(estimator):
 
 
 def load_estimator(data, trusted):
+    """Load an estimator if all its types are trusted.
+
+    Parameters
+    ----------
+    data : bytes
+        What `dump_estimator` returned.
+
+    trusted : sequence of str
+        Types and functions to trust, besides the classes of `is_trusted` and the
+        defaults of skops.
+    """
     skops = _import_skops()
     try:
         types = skops.get_untrusted_types(data=data)
-        trusted = {*trusted, *TRUSTED_TYPES}
-        unknown = [
+        loaders = _list_loaders(data)
+        # skops trusts a name wherever it occurs, also where the file calls it.
+        refused = [
             name
             for name in types
-            if not name.startswith("sklearn_simlearn.") and name not in trusted
+            if name not in trusted and not is_trusted(name, loaders.get(name))
         ]
-        if not unknown:
+        if not refused:
             return skops.loads(data, trusted=types)
     except Exception as error:
         # Damaged bytes fail in as many ways as skops has parts.
         raise damaged(f"its estimator cannot be read ({error})") from error
     raise ValueError(
-        f"The estimator has types that are not trusted: {', '.join(unknown)}. If you "
-        "trust them, and who saved the index, list them in `trusted`."
+        "The estimator has types or functions that are not trusted: "
+        f"{', '.join(refused)}. If you trust them and the person who saved the index, "
+        "list them in `trusted`."
     )
+
+
+def is_trusted(name, loaders):
+    """Return whether a stored estimator may use a name without the user's consent.
+
+    Only classes are trusted, and only for instances that are created without a call:
+    public estimators and named tuples of this package, classes decorated with
+    `storable`, and sparse arrays of SciPy.
+
+    Parameters
+    ----------
+    name : str
+        Name of a class or function, with its module.
+
+    loaders : set of str or None
+        All classes of skops that read the name; None if they are not known.
+    """
+    if not loaders:
+        return False
+    if name in SPARSE_TYPES:
+        return loaders <= SPARSE_LOADERS
+    module_name, _, attribute = name.rpartition(".")
+    if not (f"{module_name}.".startswith(PACKAGE) and loaders <= INSTANCE_LOADERS):
+        return False
+    try:
+        # Classes that `storable` decorates are known once their module is imported.
+        found = vars(importlib.import_module(module_name)).get(attribute)
+    except ImportError:
+        return False
+    return isinstance(found, type) and (
+        found in STORABLE or found in _public_estimators() or _is_named_tuple(found)
+    )
+
+
+def _is_named_tuple(cls):
+    """Return whether a class of this package is a named tuple, which runs no code."""
+    return (
+        cls.__bases__ == (tuple,)
+        and hasattr(cls, "_fields")
+        and cls.__module__.startswith(PACKAGE)
+    )
+
+
+@cache
+def _public_estimators():
+    """Return the public classes that an estimator of an index may consist of.
+
+    Indexes and re-ranking steps are not among them: they hold other indexes.
+    """
+    # Not at the top: feature_extraction imports modules of this package.
+    import sklearn_simlearn
+    from sklearn_simlearn import feature_extraction, model_selection, similarities
+
+    packages = (sklearn_simlearn, feature_extraction, model_selection, similarities)
+    public = {getattr(each, name) for each in packages for name in each.__all__}
+    return frozenset(
+        found
+        for found in public
+        if isinstance(found, type) and issubclass(found, BaseEstimator)
+    )
+
+
+def _list_loaders(data):
+    """Return, for each name in a file, the set of loaders that read it."""
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        parts = [json.loads(file.read("schema.json"))]
+    loaders = {}
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            for module, name in (("__module__", "__class__"), NAMES_IN_FORMAT_0):
+                if module in part and name in part:
+                    full_name = f"{part[module]}.{part[name]}"
+                    loader = str(part.get("__loader__"))
+                    loaders.setdefault(full_name, set()).add(loader)
+            parts.extend(part.values())
+        elif isinstance(part, list):
+            parts.extend(part)
+    return loaders
 
 
 def _import_skops():

@@ -93,9 +93,10 @@ class FolderMixin:
             encode items as they are stored.
 
         trusted : sequence of str, default=None
-            Load the stored estimator, of whose types those are trusted that are listed
-            here, besides those of this package and those that skops trusts. None
-            does not load it; ``trusted=()`` does where no other types occur. Indexes of
+            Load the stored estimator. Its types must be listed here, unless they are
+            estimators of this package or trusted by skops; functions other than
+            ufuncs always have to be listed. None does not load the estimator;
+            ``trusted=()`` loads it if no other types occur. Indexes of
             FAISS and usearch are opened only if `trusted` is not None, because these
             packages do not check all that they read.
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.groups import Sets, read_groups
 from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.memory._weights import (
     KernelSpace,
@@ -19,6 +20,7 @@ from sklearn_simlearn.memory._weights import (
 Space = VectorSpace | KernelSpace
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class Pooling:
     """How the queries of a set are weighted; see `MemoryVectorQuery`."""

@@ -25,6 +25,7 @@ from sklearn_simlearn._core.rows import (
 )
 from sklearn_simlearn._core.sklearn import HasMethods, Interval, get_chunk_n_rows
 from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.unwrap import Model, find_model
@@ -321,6 +322,7 @@ class _Posterior:
         )
 
 
+@storable
 class _Means(_Posterior):
     """(posterior-means)  softmax of cosines with the class means."""
 
@@ -334,6 +336,7 @@ class _Means(_Posterior):
         return softmax(self.sharpness * cosines.astype(np.float64), axis=1)
 
 
+@storable
 class _Ridge(_Posterior):
     """(posterior-ridge)  Ridge regression on the classes, with a Gaussian kernel.
 
@@ -359,6 +362,7 @@ class _Ridge(_Posterior):
         return softmax(RIDGE_SHARPNESS * scores, axis=1)
 
 
+@storable
 class _Logistic(_Posterior):
     """Logistic regression; of rows wider than the landmarks, in the space of these."""
 
@@ -379,6 +383,7 @@ class _Logistic(_Posterior):
         return self.model.predict_proba(rows)
 
 
+@storable
 class _Mean(_Posterior):
     """(posterior-mixture)  Mean of several probabilities."""
 
@@ -390,6 +395,7 @@ class _Mean(_Posterior):
         return np.mean([part.probabilities(rows) for part in self.parts], axis=0)
 
 
+@storable
 class _Classified(_Posterior):
     """Probabilities of the user's own classifier."""
 
@@ -401,6 +407,7 @@ class _Classified(_Posterior):
         return np.asarray(self.classifier.predict_proba(rows), dtype=np.float64)
 
 
+@storable
 class _Features:
     """(posterior-features)  Rows whose inner products are a kernel, by landmarks.
 

@@ -15,6 +15,7 @@ from sklearn_simlearn._core.rows import (
     scale_columns,
     unit_rows,
 )
+from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
 # Most entries that counts written in unary may have: 2 GiB of them.
@@ -84,6 +85,7 @@ class Burstiness(Encoder):
         return unit_rows(X) if self.normalize else X
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class AdaptivePenalty:
     """The penalty of each query, from what it shares with the training samples.

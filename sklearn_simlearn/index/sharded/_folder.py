@@ -99,8 +99,8 @@ class ShardedFolderMixin:
             A fitted estimator for the queries, instead of the stored one.
 
         trusted : sequence of str, default=None
-            Load the stored estimator, of whose types these are trusted besides those of
-            this package and those that skops trusts.
+            Load the stored estimator. Its types must be listed here, unless they are
+            estimators of this package or trusted by skops.
 
         verify : bool, default=False
             Check all checksums now.
@@ -198,6 +198,7 @@ def _check_header(header):
         raise ValueError("The folder holds a SimilarityIndex: load it as such.")
     if (
         not isinstance(paths, list)
+        or not paths
         or not all(isinstance(path, str) and _SHARD.match(path) for path in paths)
         or type(header.get("n_rows")) is not int
         or type(header.get("is_numbered")) is not bool

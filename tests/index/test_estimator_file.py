@@ -1,0 +1,343 @@
+"""A forged estimator is refused before it calls or writes anything."""
+
+import importlib
+import io
+import itertools
+import json
+import pkgutil
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import skops.io
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import sklearn_simlearn
+from sklearn_simlearn import OASIS, ClassPosteriorSimilarity
+from sklearn_simlearn._core import storage
+from sklearn_simlearn.comparison._command_line import main
+from sklearn_simlearn.comparison._comparison import Chosen, Dense, InnerProduct
+from sklearn_simlearn.index import SimilarityIndex, _estimator_file
+from sklearn_simlearn.posterior import _posterior
+from sklearn_simlearn.similarities import CosineSimilarity
+
+WRITE = "sklearn_simlearn._core.storage.write_folder"
+CALLS = []
+
+
+def call_me(*args):
+    """A function that no file may call."""
+    CALLS.append(args)
+    return CosineSimilarity()
+
+
+# -- the parts of a file of skops, by hand --
+
+_ids = itertools.count(1)
+
+
+def node(loader, name, **parts):
+    module, _, attribute = name.rpartition(".")
+    names = {"__module__": module, "__class__": attribute}
+    return {"__loader__": loader, "__id__": next(_ids), **names, **parts}
+
+
+def plain(value):
+    return node("JsonNode", "builtins.str", content=json.dumps(value), is_json=True)
+
+
+def sequence(*parts, kind="tuple"):
+    return node(f"{kind.title()}Node", f"builtins.{kind}", content=list(parts))
+
+
+def mapping(content, key_type=None):
+    key_type = key_type or node("TypeNode", "builtins.str")
+    types = sequence(*[key_type] * len(content), kind="list")
+    return node("DictNode", "builtins.dict", content=content, key_types=types)
+
+
+def call(name, *args):
+    return node("ConstructorFromReduceNode", name, content=sequence(*args))
+
+
+def partial(function):
+    content = {
+        "func": function,
+        "args": sequence(),
+        "kwds": mapping({}),
+        "namespace": plain(None),
+    }
+    return node("PartialNode", "functools.partial", content=content)
+
+
+def method(owner, name):
+    return node("MethodNode", owner, content={"func": name, "obj": instance(owner)})
+
+
+def instance(name, **attributes):
+    return node("ObjectNode", name, content=mapping(attributes))
+
+
+def forge(root, protocol=None, **files):
+    """Bytes of a file whose estimator is `root`."""
+    protocol = skops.io._protocol.PROTOCOL if protocol is None else protocol
+    schema = root | {"protocol": protocol, "_skops_version": skops.__version__}
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("schema.json", json.dumps(schema))
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def forge_header(folder, name, data):
+    """Let the header of a folder name a file with some bytes."""
+    path = folder / storage.HEADER
+    content = json.loads(path.read_bytes())["content"]
+    content["files"][name] = {"size": len(data), "checksums": [zlib.crc32(data)]}
+    checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    path.write_text(json.dumps({"content": content, "checksum": checksum}))
+
+
+def npy_bytes(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+ME = f"{__name__}.call_me"
+CLASS = f"{OASIS.__module__}.OASIS"
+INDEX = f"{SimilarityIndex.__module__}.SimilarityIndex"
+
+# What a file contains, and the name that must be in the message.
+FORGED = {
+    "function called": (call(WRITE, plain("x")), WRITE),
+    "function of others called": (call("os.system", plain("true")), "os.system"),
+    "builtin called": (call("builtins.eval", plain("1")), "builtins.eval"),
+    "loader called": (call("numpy.load", plain("x.npy")), "numpy.load"),
+    "pickle called": (call("joblib.load", plain("x.pkl")), "joblib.load"),
+    "utility of scikit-learn": (
+        call("sklearn.datasets._base.load_files", plain("x")),
+        "sklearn.datasets._base.load_files",
+    ),
+    "function as a value": (node("FunctionNode", WRITE), WRITE),
+    "function as a type": (node("TypeNode", WRITE), WRITE),
+    "function as a type of keys": (
+        mapping({"x": plain(1)}, key_type=node("FunctionNode", ME)),
+        ME,
+    ),
+    "function as a class": (instance(ME), ME),
+    "function as a list": (node("ListNode", ME, content=[]), ME),
+    "function as a set": (node("SetNode", ME, content=[]), ME),
+    "function as a dict": (
+        mapping({}) | {"__module__": __name__, "__class__": "call_me"},
+        ME,
+    ),
+    "function of an array": (node("NdArrayNode", ME, type="numpy", file="a.npy"), ME),
+    "function as random state": (node("RandomStateNode", ME, content=mapping({})), ME),
+    "function as a loss": (
+        node(
+            "LossNode", ME, content=mapping({}), __reduce__={"args": sequence(plain(1))}
+        ),
+        ME,
+    ),
+    "old function": (
+        node(
+            "FunctionNode",
+            "numpy.exp",
+            content={"module_path": __name__, "function": "call_me"},
+        ),
+        ME,
+    ),
+    "partial": (partial(node("FunctionNode", "numpy.exp")), "functools.partial"),
+    "methodcaller": (
+        node("OperatorFuncNode", "operator.methodcaller", attrs=sequence(plain("x"))),
+        "operator.methodcaller",
+    ),
+    "attrgetter": (
+        node("OperatorFuncNode", "operator.attrgetter", attrs=sequence(plain("x"))),
+        "operator.attrgetter",
+    ),
+    "method": (method(CLASS, "fit"), f"{CLASS}, {CLASS}.fit"),
+    "method of an index": (method(INDEX, "save"), f"{INDEX}, {INDEX}.save"),
+    "own class called": (call(CLASS), CLASS),
+    "own class as a type": (node("TypeNode", CLASS), CLASS),
+    "own class as a type of keys": (
+        mapping({"x": plain(1)}, key_type=node("TypeNode", CLASS)),
+        CLASS,
+    ),
+    "own class of an array": (
+        node("NdArrayNode", CLASS, type="numpy", file="a.npy"),
+        CLASS,
+    ),
+    "own class created and called": (sequence(instance(CLASS), call(CLASS)), CLASS),
+    "index": (instance(INDEX, _items=mapping({})), INDEX),
+    "other own class": (
+        instance("sklearn_simlearn.index._ids.Ids"),
+        "sklearn_simlearn.index._ids.Ids",
+    ),
+    "own module that does not exist": (
+        instance("sklearn_simlearn.nothing.OASIS"),
+        "sklearn_simlearn.nothing.OASIS",
+    ),
+    "class that an own module imports": (
+        instance("sklearn_simlearn._core.storage.Path"),
+        "sklearn_simlearn._core.storage.Path",
+    ),
+    "package with a similar name": (
+        instance("sklearn_simlearn_more.OASIS"),
+        "sklearn_simlearn_more.OASIS",
+    ),
+    "sparse array called": (
+        call("scipy.sparse._csr.csr_array", plain([[1]])),
+        "scipy.sparse._csr.csr_array",
+    ),
+    "function inside an estimator": (
+        instance(
+            "sklearn.preprocessing._function_transformer.FunctionTransformer",
+            func=node("FunctionNode", WRITE),
+        ),
+        WRITE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_forged_estimators_are_refused(case, tmp_path, monkeypatch):
+    root, name = FORGED[case]
+    protocol = 0 if case == "old function" else None
+    data = forge(root, protocol, **{"a.npy": npy_bytes(np.zeros(1))})
+    monkeypatch.chdir(tmp_path)
+    CALLS.clear()
+    with pytest.raises(ValueError, match="not trusted") as caught:
+        _estimator_file.load_estimator(data, ())
+    assert f": {name}." in str(caught.value)
+    assert "list them in `trusted`" in str(caught.value)
+    assert CALLS == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def saved(counts, tmp_path):
+    X, y = counts
+    folder = tmp_path / "index"
+    SimilarityIndex(OASIS(n_triplets=100, random_state=0)).fit(X, y).save(folder)
+    return folder
+
+
+def test_forged_folder_writes_nothing(saved, tmp_path, capsys):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    content = node("BytesNode", "builtins.bytes", file="content")
+    files = mapping({str(victim): content})
+    target = str(tmp_path / "target")
+    root = call(WRITE, plain(target), mapping({}), mapping({}), files)
+    data = forge(root, content=b"forged")
+    (path,) = saved.rglob(_estimator_file.ESTIMATOR_FILE)
+    path.write_bytes(data)
+    forge_header(saved, path.name, data)
+    with pytest.raises(ValueError, match=r"not trusted: .*write_folder"):
+        SimilarityIndex.load(saved, trusted=())
+    queries = tmp_path / "queries.npz"
+    np.savez(queries, X=np.ones((1, 3)))
+    assert main(["search", str(saved), str(queries)]) != 0
+    assert "write_folder" in capsys.readouterr().err
+    assert victim.read_bytes() == b"mine"
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x.npy", "/x.npy", "a/b.npy", "a\\b.npy", "c:x", "a\n"]
+)
+def test_names_of_files_stay_in_the_folder(name, saved, tmp_path):
+    forge_header(saved, name, b"x")
+    with pytest.raises(ValueError, match="not a file of the folder"):
+        SimilarityIndex.load(saved)
+    with pytest.raises(ValueError, match="not a name for a file"):
+        storage.write_folder(tmp_path / "new", {}, {}, {name: b""})
+    assert not (tmp_path / "new").exists()
+
+
+def test_functions_are_trusted_by_name_only(counts):
+    X, _ = counts
+    model = make_pipeline(FunctionTransformer(call_me), CosineSimilarity())
+    model[-1].fit(X)
+    data = _estimator_file.dump_estimator(model)
+    with pytest.raises(ValueError, match=r"not trusted: .*call_me"):
+        _estimator_file.load_estimator(data, ())
+    opened = _estimator_file.load_estimator(data, [ME])
+    assert opened[0].func is call_me
+    CALLS.clear()
+
+
+# -- what may be stored --
+
+
+# Indexes hold other indexes; the others have no estimators or abstract ones.
+NOT_STORED = ("index", "reranking", "display", "base", "contract")
+
+
+def public_estimators():
+    """All public estimators that may be part of an index."""
+    for module in pkgutil.iter_modules(sklearn_simlearn.__path__):
+        if module.name.startswith("_") or module.name in NOT_STORED:
+            continue
+        found = importlib.import_module(f"sklearn_simlearn.{module.name}")
+        for package in (found, sklearn_simlearn):
+            for name in getattr(package, "__all__", ()):
+                each = getattr(package, name)
+                if isinstance(each, type) and issubclass(each, BaseEstimator):
+                    yield each
+
+
+def test_public_estimators_are_trusted():
+    estimators = set(public_estimators())
+    assert OASIS in estimators
+    for each in estimators:
+        name = f"{each.__module__}.{each.__name__}"
+        assert _estimator_file.is_trusted(name, {"ObjectNode"}), name
+        # Setting the attributes of an instance runs no code of this package.
+        for method_name in ("__setstate__", "__reduce__", "__reduce_ex__", "__new__"):
+            assert getattr(each, method_name) in (
+                getattr(BaseEstimator, method_name, None),
+                getattr(object, method_name, None),
+            )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ClassPosteriorSimilarity(random_state=0),
+        lambda: ClassPosteriorSimilarity(
+            make_pipeline(TfidfTransformer(), CosineSimilarity()),
+            classifier=LogisticRegression(),
+            random_state=0,
+        ),
+        lambda: make_pipeline(
+            TfidfTransformer(), Dense(), Chosen(CosineSimilarity(), {}), InnerProduct()
+        ),
+    ],
+)
+def test_private_parts_are_trusted(make, counts):
+    X, y = counts
+    X, y = X[y >= 0], y[y >= 0]
+    model = make().fit(X, y)
+    opened = _estimator_file.load_estimator(_estimator_file.dump_estimator(model), ())
+    expected = model.transform(X)
+    found = opened.transform(X)
+    if sparse.issparse(expected):
+        found, expected = found.toarray(), expected.toarray()
+    assert_array_equal(found, expected)
+
+
+def test_all_posteriors_are_trusted():
+    for each in _posterior._Posterior.__subclasses__():
+        name = f"{each.__module__}.{each.__name__}"
+        assert _estimator_file.is_trusted(name, {"ObjectNode"}), name
