@@ -5,6 +5,7 @@ encoded item. A learner's `fit` makes one encoder. The hold-out judges encoders 
 same kind, and the scorer and the index use nothing else.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -66,6 +67,15 @@ class Encodings:
         self.side = side
         self.twin = twin
         self._known: WeakKeyDictionary[Encoder, Matrix] = WeakKeyDictionary()
+        self._values: WeakKeyDictionary[Encoder, np.ndarray] = WeakKeyDictionary()
+
+    def value(self, encoder: Encoder, function: Callable) -> np.ndarray:
+        """Return a function of the rows that belongs to an encoder, computed once."""
+        if self.twin is not None:
+            return self.twin.value(encoder, function)
+        if encoder not in self._values:
+            self._values[encoder] = function(self.X)
+        return self._values[encoder]
 
     def __call__(self, encoder: Encoder) -> Matrix:
         """Return the rows as the encoder encodes them."""

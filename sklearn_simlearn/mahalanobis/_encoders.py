@@ -79,13 +79,16 @@ class MixedCosine(Encoder):
             sides.similarity(self.learned), sides.similarity(self.start), self.share
         )
         q, d = (
-            inverse(np.sqrt(self._squares(side.X)))
+            inverse(np.sqrt(self._squares(side)))
             for side in (sides.queries, sides.items)
         )
         return S * q[:, None] * d
 
-    def _squares(self, X):
-        return _mix(self.learned.squares(X), self.start.squares(X), self.share)
+    def _squares(self, side):
+        learned, start = (
+            side.value(part, part.squares) for part in (self.learned, self.start)
+        )
+        return _mix(learned, start, self.share)
 
 
 def _mix(learned, start, share):

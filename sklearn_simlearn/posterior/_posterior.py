@@ -15,7 +15,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import gen_batches
 from sklearn.utils.extmath import safe_sparse_dot
 
-from sklearn_simlearn._core.encoders import Encoder, mix
+from sklearn_simlearn._core.encoders import (
+    Composite,
+    Encoder,
+    Encodings,
+    Sides,
+    mix,
+)
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import ColumnRelevance, Relevance
 from sklearn_simlearn._core.rows import (
@@ -171,7 +177,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             for (name, sharpness), posterior in self._try_posteriors(
                 start.items(X[train]), labels[train], rng
             ):
-                agreement = Agreement(start, posterior)
+                agreement = Agreement(Probabilities(start, posterior))
                 for weight in WEIGHTS:
                     yield (
                         Settings(name, sharpness, weight),
@@ -196,8 +202,9 @@ class ClassPosteriorSimilarity(SimilarityLearner):
                 posterior = self._fit_posterior(
                     name, sharpness, start.items(X), labels, rng
                 )
+                agreement = Agreement(Probabilities(start, posterior))
                 attributes = {
-                    "encoder_": mix(Agreement(start, posterior), start, 1 - weight),
+                    "encoder_": mix(agreement, start, 1 - weight),
                     "posterior_": name,
                     "weight_": weight,
                 }
@@ -258,28 +265,37 @@ def _read_classes(relevance: Relevance) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Encoder):
+class Probabilities(Encoder):
+    """Class probabilities, on both sides those of the row as an item."""
+
+    rows: Encoder
+    posterior: "_Posterior"
+
+    def items(self, X: Matrix) -> np.ndarray:
+        """Return one row of probabilities per sample, in double precision."""
+        return self.posterior.of(self.rows.items(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement(Composite):
     """(posterior-rows)  Probability that a query and an item are of one class.
 
     A column on each side, which is 0 on the other one, gives rows unit length.
     """
 
-    rows: Encoder
-    posterior: "_Posterior"
+    probabilities: Probabilities
 
-    def queries(self, X: Matrix) -> np.ndarray:
-        """Return class probabilities, the missing length and 0."""
-        return self._encode(X, side=0)
-
-    def items(self, X: Matrix) -> np.ndarray:
-        """Return class probabilities, 0 and the missing length."""
-        return self._encode(X, side=1)
-
-    def _encode(self, X, side):
-        P = self.posterior.of(self.rows.items(X))
+    def combine(self, rows: Encodings) -> np.ndarray:
+        """Return class probabilities, and what a side lacks to unit length."""
+        P = rows(self.probabilities)
         rest = np.zeros((len(P), 2))
+        side = 0 if rows.side == "queries" else 1
         rest[:, side] = np.sqrt(np.maximum(1 - row_dots(P, P), 0))
-        return np.hstack([P, rest]).astype(X.dtype)
+        return np.hstack([P, rest]).astype(rows.X.dtype)
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the inner products of the probabilities."""
+        return sides.similarity(self.probabilities).astype(sides.items.X.dtype)
 
 
 def fit_start(estimator, X: Matrix, labels: np.ndarray) -> Encoder:
