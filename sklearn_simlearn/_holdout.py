@@ -2,8 +2,9 @@
 
 A learner moves away from a start that is good already, such as the cosine. Whether it
 should, and how far, depends on the queries to come: of the classes it learns from, or
-of others. The user chooses one of the two by `holdout`, and samples that take no part
-in learning decide.
+of others. The user chooses by `holdout`, and samples that take no part in learning
+decide. With labels, held-out samples query each other. With judgements, held-out
+queries search the documents.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,15 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_simlearn._core.encoders import Encoder, Sides
-from sklearn_simlearn._core.relevance import Relevance
+from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance
 from sklearn_simlearn._core.sklearn import StrOptions
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
-# What every learner takes as `holdout`.
-HOLDOUT = [StrOptions({"objects", "samples"}), None]
+# What every learner takes as `holdout`, by the kind of y.
+FOR_LABELS = ("objects", "samples")
+FOR_JUDGEMENTS = ("queries", "documents")
+HOLDOUT = [StrOptions({"auto", *FOR_LABELS, *FOR_JUDGEMENTS}), None]
 
 # The candidate that is always there: what the learner starts from.
 START = None
@@ -31,6 +34,16 @@ MIN_CLASSES = 10
 # Share of the samples that `"samples"` holds out in a fold.
 SHARE = 0.2
 
+# Fewer queries with relevant documents say nothing about new ones.
+MIN_QUERIES = 10
+
+# Share of the documents that `"documents"` holds out in a fold.
+SHARE_OF_DOCUMENTS = 0.5
+
+# Documents that the held-out queries of a fold search: those judged for them, and a
+# sample of the others.
+MAX_DOCUMENTS = 20_000
+
 # Held-out samples of a fold that are scored. `"samples"` takes as many folds as it
 # takes to have that many in all, so that few samples are not judged by a handful.
 MAX_ROWS = 1000
@@ -40,6 +53,7 @@ MAX_ROWS = 1000
 LOSS_AT_1 = 3.0
 
 average_precision = MEASURES["map"].bind()
+ndcg_at_10 = MEASURES["ndcg"].bind(k=10)
 
 
 class Fold(NamedTuple):
@@ -70,6 +84,21 @@ class Choice(NamedTuple):
     attributes: dict
 
 
+def read_holdout(holdout: str, relevance: Relevance) -> str:
+    """Return what is held out; raise if it does not go with the kind of `y`."""
+    is_judged = isinstance(relevance, JudgedRelevance)
+    allowed = FOR_JUDGEMENTS if is_judged else FOR_LABELS
+    if holdout == "auto":
+        return allowed[0]
+    if holdout not in allowed:
+        kind = "judgements" if is_judged else "labels or relevance of samples"
+        raise ValueError(
+            f"holdout={holdout!r} does not go with y, which holds {kind}: pass "
+            f"{allowed[0]!r}, {allowed[1]!r}, None or 'auto'."
+        )
+    return holdout
+
+
 def choose(
     path: Callable[..., Iterator[tuple[Any, Encoder]]],
     X: Matrix,
@@ -93,8 +122,8 @@ def choose(
     relevance : Relevance
         Of the training samples to each other.
 
-    holdout : {"objects", "samples"}
-        What is held out.
+    holdout : str
+        What is held out; one of `HOLDOUT` that goes with the kind of `y`.
 
     rng : Generator
         Decides on the folds; each of them gets a stream of its own.
@@ -102,6 +131,7 @@ def choose(
     advance : callable
         Reports a step to the callbacks; returns whether one of them asks to stop.
     """
+    holdout = read_holdout(holdout, relevance)
     folds = make_folds(relevance, holdout, rng)
     judge = Judge(X, relevance, by_class=holdout == "objects")
     # On more threads BLAS would sum in another order.
@@ -117,6 +147,8 @@ def choose(
 
 def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
     """Return the folds; none, with a warning, if classes or samples are too few."""
+    if isinstance(relevance, JudgedRelevance):
+        return _hold_out_queries(relevance, rng, with_documents=holdout == "documents")
     objects = relevance.objects()
     if holdout == "samples":
         folds = []
@@ -149,6 +181,44 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
         test = _limit(np.flatnonzero(is_test), objects, rng)
         folds.append(Fold(np.flatnonzero(~is_test), test, test))
     return folds
+
+
+def _hold_out_queries(relevance, rng, *, with_documents):
+    """Disjoint parts of the queries, each against all or against held-out documents."""
+    queries = rng.permutation(np.flatnonzero(relevance.find_queries()))
+    if len(queries) < MIN_QUERIES:
+        warn_user(
+            f"The start is kept, since {len(queries)} queries with relevant documents "
+            f"are fewer than the {MIN_QUERIES} that show what helps with new ones. Set "
+            "holdout=None to learn without a hold-out."
+        )
+        return []
+    documents = np.flatnonzero(relevance.is_item)
+    n_folds = 5 if len(queries) < MAX_ROWS else 3
+    folds = []
+    for held_out in np.array_split(queries, n_folds):
+        others = np.setdiff1d(np.arange(len(relevance)), held_out)
+        items = documents
+        if with_documents:
+            n_items = round(SHARE_OF_DOCUMENTS * len(documents))
+            items = np.sort(rng.choice(documents, n_items, replace=False))
+            others = np.setdiff1d(others, items)
+        if not relevance.take(others).find_queries().any():
+            continue
+        held_out = np.sort(held_out[: MAX_ROWS // n_folds])
+        folds.append(Fold(others, held_out, _sample(items, held_out, relevance, rng)))
+    return folds
+
+
+def _sample(documents, queries, relevance, rng):
+    """Return at most `MAX_DOCUMENTS`, those judged for the queries among them."""
+    n_more = MAX_DOCUMENTS - len(documents)
+    if n_more >= 0:
+        return documents
+    judged = np.intersect1d(documents, relevance.pairs[queries].indices)
+    others = np.setdiff1d(documents, judged)
+    n_others = max(0, MAX_DOCUMENTS - len(judged))
+    return np.union1d(judged, rng.choice(others, n_others, replace=False))
 
 
 def _hold_out_samples(objects, rng):
@@ -197,7 +267,7 @@ def shuffle_within(
 class Measures(NamedTuple):
     """Measures of one candidate, per held-out query."""
 
-    average_precision: np.ndarray
+    quality: np.ndarray  # average precision, or nDCG@10 with judgements
     p1: np.ndarray  # precision at 1 among the held-out samples
     p1_dense: np.ndarray  # what it would be in a denser database
 
@@ -220,13 +290,15 @@ class Judge:
 
     def __init__(self, X: Matrix, relevance: Relevance, *, by_class: bool):
         self.X, self.relevance, self.by_class = X, relevance, by_class
+        self.is_judged = isinstance(relevance, JudgedRelevance)
         self.objects = relevance.objects()
         self.measures: list[dict[Any, Measures]] = []  # per fold, by candidate
         self.classes: list[np.ndarray] = []  # of the queries, per fold
 
     def open(self, fold: Fold) -> None:
         """Begin a fold."""
-        relevant = self.relevance.block(fold.queries, fold.items)
+        find = self.relevance.graded_block if self.is_judged else self.relevance.block
+        relevant = find(fold.queries, fold.items)
         relevant[fold.queries[:, None] == fold.items] = -1
         has_both = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
         self.has_both, self.relevant = has_both, relevant[has_both]
@@ -241,15 +313,20 @@ class Judge:
         # In single precision, so that equal samples tie however their sums are rounded.
         S = self.sides.similarity(encoder)[self.has_both].astype(np.float32, copy=False)
         ranks = rank_relevant_items(self.relevant, S)
-        measures = Measures(average_precision(ranks), *_precision_at_1(ranks))
+        p1, p1_dense = _precision_at_1(ranks)
+        if self.is_judged:  # the documents are all there
+            measures = Measures(ndcg_at_10(ranks), p1, p1)
+        else:
+            measures = Measures(average_precision(ranks), p1, p1_dense)
         self.measures[-1][candidate] = measures
 
     def choose(self) -> Choice:
         """Return the candidate of the highest worth, or the start if none is above 0.
 
-        (holdout-gain) is the mean difference in average precision to the start, over
-        classes or over queries, and its standard error. (holdout-worth) is the gain
-        less its error and less `LOSS_AT_1` times what is lost at rank 1.
+        (holdout-gain) is the mean difference in average precision (nDCG@10 with
+        judgements) to the start, over classes or over queries, and its standard error.
+        (holdout-worth) is the gain less its error and less `LOSS_AT_1` times what is
+        lost at rank 1.
         """
         candidates = [
             candidate
@@ -259,9 +336,10 @@ class Judge:
         if not candidates:
             return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
         start = candidates.index(START)
-        ap, p1, p1_dense = (self._values(candidates, name) for name in Measures._fields)
-
-        gains = ap - ap[start]
+        quality, p1, p1_dense = (
+            self._values(candidates, name) for name in Measures._fields
+        )
+        gains = quality - quality[start]
         gain, n = gains.mean(axis=1), gains.shape[1]
         error = gains.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)
         at_1 = np.minimum(1, p1_dense.mean(axis=1))
@@ -270,12 +348,13 @@ class Judge:
         best = int(np.argmax(worth))
         if worth[best] <= 0:
             best = start
+        name = "ndcg_at_10" if self.is_judged else "mean_average_precision"
         attributes = {
             "holdout_gain_": float(gain[best]),
             "holdout_error_": float(error[best]),
             "holdout_results_": {
                 "candidates": candidates,
-                "mean_average_precision": ap.mean(axis=1),
+                name: quality.mean(axis=1),
                 "precision_at_1": p1.mean(axis=1),
                 "gain": gain,
                 "error": error,

@@ -1,12 +1,18 @@
 """Triplets: those the user gives, and those drawn from y a block at a time."""
 
 from abc import ABC, abstractmethod
+from copy import copy
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
-from sklearn_simlearn._core.relevance import ColumnRelevance, PairRelevance, Relevance
+from sklearn_simlearn._core.relevance import (
+    ColumnRelevance,
+    JudgedRelevance,
+    PairRelevance,
+    Relevance,
+)
 
 # Rounds of redrawing before a query that keeps drawing relevant samples as negatives
 # gets the list of its irrelevant ones.
@@ -94,8 +100,9 @@ class LabelTriplets:
 class _RedrawnNegatives(ABC):
     """Negatives drawn from all samples, again and again until they are irrelevant."""
 
-    def __init__(self, n_samples):
+    def __init__(self, n_samples, items=None):
         self.n_samples = n_samples
+        self.items = np.arange(n_samples) if items is None else items
         self.irrelevant = {}
         self.no_irrelevant = np.zeros(n_samples, dtype=bool)
 
@@ -110,7 +117,8 @@ class _RedrawnNegatives(ABC):
         for _ in range(N_REDRAWS):
             if len(todo) == 0:
                 break
-            negative[todo] = rng.integers(self.n_samples, size=len(todo))
+            place = rng.integers(len(self.items), size=len(todo))
+            negative[todo] = self.items[place]
             todo = todo[~self.is_irrelevant(query[todo], negative[todo])]
         for i in todo:
             choices = self._irrelevant_to(query[i])
@@ -120,9 +128,9 @@ class _RedrawnNegatives(ABC):
 
     def _irrelevant_to(self, query):
         if query not in self.irrelevant:
-            items = np.arange(self.n_samples)
-            queries = np.full(self.n_samples, query)
-            self.irrelevant[query] = items[self.is_irrelevant(queries, items)]
+            queries = np.full(len(self.items), query)
+            is_irrelevant = self.is_irrelevant(queries, self.items)
+            self.irrelevant[query] = self.items[is_irrelevant]
             self.no_irrelevant[query] = len(self.irrelevant[query]) == 0
         return self.irrelevant[query]
 
@@ -238,7 +246,10 @@ class PairTriplets(_RedrawnNegatives):
     """Query uniform, positive by the weight of the pair, negative uniform."""
 
     def __init__(self, relevance: PairRelevance):
-        super().__init__(len(relevance))
+        items = None
+        if isinstance(relevance, JudgedRelevance):
+            items = np.flatnonzero(relevance.is_item)
+        super().__init__(len(relevance), items)
         self.pairs = relevance.pairs
         self.queries = np.flatnonzero(relevance.find_queries())
         links = relevance.pairs.maximum(0)
@@ -265,10 +276,13 @@ class PairTriplets(_RedrawnNegatives):
 
 
 def _drop_weak_pairs(relevance, threshold):
-    pairs = relevance.pairs.copy()
-    pairs.data[(pairs.data > 0) & (pairs.data <= threshold)] = 0
-    pairs.eliminate_zeros()
-    return PairRelevance(pairs)
+    strong = copy(relevance)
+    strong.pairs = relevance.pairs.copy()
+    weak = (strong.pairs.data > 0) & (strong.pairs.data <= threshold)
+    strong.pairs.data[weak] = 0
+    strong.pairs.eliminate_zeros()
+    strong.__dict__.pop("can_query", None)
+    return strong
 
 
 def _probabilities(memberships, total):

@@ -126,7 +126,8 @@ class AngularBilinearRanker(SimilarityLearner):
     n_neighbors : int, default=5
         Number of references that a new query takes its matrix from.
 
-    holdout : {"objects", "samples"} or None, default="objects"
+    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
+            default="auto"
         What future queries will be, which decides how far to go from the start:
         "objects" of classes never seen, "samples" of the classes in `y`. Samples of
         this kind are held out, and they choose `matrix_` and `shrinkage_`; then all
@@ -296,7 +297,7 @@ class AngularBilinearRanker(SimilarityLearner):
         candidates="balanced",
         n_candidates=50,
         n_neighbors=5,
-        holdout="objects",
+        holdout="auto",
         tol=1e-3,
         max_iter=1000,
         n_jobs=None,
@@ -327,7 +328,7 @@ class AngularBilinearRanker(SimilarityLearner):
         else:
             path = partial(self._path, X, relevance, given)
             setting, attributes = choose(path, X, relevance, self.holdout, rng, advance)
-        start = Start.fit(X)
+        start = Start.fit(relevance.items_of(X))
         if setting is START:
             return attributes | {
                 "encoder_": start,
@@ -391,10 +392,10 @@ class AngularBilinearRanker(SimilarityLearner):
     def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
         """Yield candidates and what they learn from some rows."""
         X, relevance = X[train], relevance.take(train)
-        start = Start.fit(X)
+        start = Start.fit(relevance.items_of(X))
         yield START, start
 
-        limit = MAX_FOLD_REFERENCES if self.holdout == "objects" else None
+        limit = None if self.holdout == "samples" else MAX_FOLD_REFERENCES
         rows = start.items(X)
         references, _, blocks = self._choose_triplets(
             rows, start, relevance, given, train, rng, limit

@@ -107,7 +107,8 @@ class HistogramRankSVM(SimilarityLearner):
         weight. "symmetric" has one weight for the counts (j, l) and (l, j). None leaves
         a weight to each pair. :func:`search_weight_pattern` finds patterns.
 
-    holdout : {"objects", "samples"} or None, default="objects"
+    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
+            default="auto"
         What is held out to decide between the hand-made similarity, the learned one and
         mixtures of both: whole classes, if queries may be of classes that were never
         seen; or samples, if they are of the classes in `y`. None is the learned
@@ -245,7 +246,7 @@ class HistogramRankSVM(SimilarityLearner):
         cross_fit: bool | str = "auto",
         length_slope: float = 0.3,
         weight_pattern: ArrayLike | str | None = None,
-        holdout: str | None = "objects",
+        holdout: str | None = "auto",
         tol: float = 1e-3,
         max_iter: int = 200,
         n_jobs: int | None = None,
@@ -284,7 +285,7 @@ class HistogramRankSVM(SimilarityLearner):
             )
 
         choice = choose(path, X, relevance, self.holdout, rng, advance)
-        hand_made = fit_hand_made(hand_made, X)
+        hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         if choice.candidate is not START:
             learned = self._learn_weights(
                 X, relevance, pattern, choice.candidate, hand_made, advance
@@ -304,7 +305,7 @@ class HistogramRankSVM(SimilarityLearner):
         self, X, relevance, pattern, hand_made, rng
     ) -> Iterator[tuple[Any, Encoder]]:
         """Yield candidates and what they learn from some rows."""
-        hand_made = fit_hand_made(hand_made, X)
+        hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         start = hand_made.encoder_
         yield START, start
         order = rng.permutation(np.flatnonzero(relevance.find_queries()))

@@ -96,7 +96,8 @@ class SparseMahalanobisLearner(SimilarityLearner):
         the weights. For other data it is "identity". Where all words are in all
         samples, "auto" and "tfidf" are "identity".
 
-    holdout : {"objects", "samples"} or None, default="objects"
+    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
+            default="auto"
         What is held out to decide how far to go from the start: whole objects, for
         queries of objects that were never seen; or samples, for queries of the same
         objects; or nothing, to learn all the way as in the plain form of [1]_.
@@ -234,7 +235,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
         *,
         words=None,
         init="auto",
-        holdout="objects",
+        holdout="auto",
         margin="auto",
         alpha=0.1,
         queries_per_object=80,
@@ -327,7 +328,7 @@ class SparseMahalanobisLearner(SimilarityLearner):
 
     def _pose(self, X, relevance, rng, *, init, words, advance):
         """The problem of some samples, its triplets and margin; the power of X."""
-        start, power = self._find_start(X, init)
+        start, power = self._find_start(relevance.items_of(X), init)
         X = frequencies(X, power)
         n_threads = effective_n_jobs(self.n_jobs)
         neighbors = find_neighbors(X, words, self.n_neighbors, n_threads, advance)

@@ -67,7 +67,8 @@ class OASIS(SimilarityLearner):
         is a bound, and held-out samples choose from 1,000, 4,000, 16,000, ... and, for
         queries of new classes, from no more than these.
 
-    holdout : {"objects", "samples"} or None, default="objects"
+    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
+            default="auto"
         What is held out to decide how far to go from the cosine (of tf-idf where `X`
         holds counts): whole classes, for queries of classes that are not in `y`; or
         samples, for queries of the classes in `y`. With "samples" and labels, the
@@ -219,7 +220,7 @@ class OASIS(SimilarityLearner):
         C=0.1,
         *,
         n_triplets=100_000,
-        holdout="objects",
+        holdout="auto",
         symmetric=None,
         psd=None,
         n_components=None,

@@ -184,7 +184,7 @@ class Path:
     ) -> Iterator[tuple[Any, Encoder]]:
         """Yield candidates and what they learn from some rows."""
         X, relevance = self.X[train], self.relevance.take(train)
-        start = Start.fit(X)
+        start = Start.fit(relevance.items_of(X))
         yield START, start
 
         plain, rows = find_coordinates(X, start, rng)
@@ -236,7 +236,7 @@ class Path:
         self, candidate: Candidate | None, rng: np.random.Generator
     ) -> tuple[Coordinates, Matrix | None]:
         """Return those that a candidate learns in, and all samples in them."""
-        start = Start.fit(self.X)
+        start = Start.fit(self.relevance.items_of(self.X))
         if candidate is START:
             return Coordinates(start, None), None
         coordinates, rows = find_coordinates(self.X, start, rng)
