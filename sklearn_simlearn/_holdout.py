@@ -99,6 +99,16 @@ def read_holdout(holdout: str, relevance: Relevance) -> str:
     return holdout
 
 
+def warn_of_no_holdout(learner, method: str) -> None:
+    """Warn that a method learns without the hold-out that the learner asks for."""
+    if learner.holdout is not None:
+        warn_user(
+            f"{method} learns without a hold-out, so the similarity may rank worse "
+            "than the start. Set holdout=None if that is intended, or pass labels or "
+            "judgements to `fit`."
+        )
+
+
 def choose(
     path: Callable[..., Iterator[tuple[Any, Encoder]]],
     X: Matrix,

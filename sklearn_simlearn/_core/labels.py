@@ -34,8 +34,11 @@ def as_array(y) -> np.ndarray:
     return y
 
 
-def read_labels(y: np.ndarray) -> np.ndarray:
-    """Labels of any kind as the integers 0, 1, ..., and those of distractors as -1."""
+def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels of any kind as the integers 0, 1, ..., and the classes they name.
+
+    Labels of distractors become -1, which is not among the classes.
+    """
     if y.dtype.kind == "O":
         y = _read_objects(y)
     kind = y.dtype.kind
@@ -66,7 +69,8 @@ def read_labels(y: np.ndarray) -> np.ndarray:
         if len(distractor):
             labels[codes == distractor[0]] = DISTRACTOR
             labels[codes > distractor[0]] -= 1
-    return labels
+            classes = np.delete(classes, distractor[0])
+    return labels, classes
 
 
 def _read_objects(y):

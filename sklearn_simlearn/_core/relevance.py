@@ -236,10 +236,14 @@ class LabelRelevance(Relevance):
     ----------
     labels : ndarray of shape (n_samples,), dtype int64
         Classes from 0, `DISTRACTOR` for none.
+
+    classes : ndarray of shape (n_classes,)
+        What the user calls the classes.
     """
 
-    def __init__(self, labels: np.ndarray):
+    def __init__(self, labels: np.ndarray, classes: np.ndarray):
         self.labels = labels
+        self.classes = classes
 
     def __len__(self):
         return len(self.labels)
@@ -268,7 +272,7 @@ class LabelRelevance(Relevance):
         return self.labels
 
     def take(self, rows):
-        return LabelRelevance(self.labels[rows])
+        return LabelRelevance(self.labels[rows], self.classes)
 
     def _judge_queries(self):
         # Distractors are counted first, whatever they are compared with.
@@ -506,7 +510,7 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
         )
     if isinstance(y, PairwiseRelevance):
         return PairRelevance(y.matrix)
-    return LabelRelevance(read_labels(y)) if y.ndim == 1 else _read_matrix(y)
+    return LabelRelevance(*read_labels(y)) if y.ndim == 1 else _read_matrix(y)
 
 
 def stack_targets(first, second):

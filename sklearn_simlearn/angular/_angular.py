@@ -30,7 +30,7 @@ from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.warn import warn_user
-from sklearn_simlearn._holdout import HOLDOUT, START, choose
+from sklearn_simlearn._holdout import HOLDOUT, START, choose, warn_of_no_holdout
 from sklearn_simlearn.angular._candidates import (
     check_memory,
     check_references,
@@ -372,6 +372,7 @@ class AngularBilinearRanker(SimilarityLearner):
         self : object
             The estimator itself.
         """
+        warn_of_no_holdout(self, "fit_triplets")
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
             triplets = check_triplets(triplets, rows.shape[0])

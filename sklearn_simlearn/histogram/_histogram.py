@@ -97,10 +97,11 @@ class HistogramRankSVM(SimilarityLearner):
         has, on average.
 
     length_slope : float, default=0.3
-        Slope of the length normalisation of items, below 1. What the words of an item
-        add to the similarity is divided by 1 for an item of mean length and by this
-        much more for one twice as long; the length is the sum of truncated counts. Long
-        items share words with any query. 0 is the paper's model.
+        Slope of the length normalisation of items, below 1. The gains of an item's
+        words are divided by ``1 - length_slope + length_slope * length / mean_length``:
+        by 1 for an item of mean length, by ``1 + length_slope`` for one twice as long.
+        The length is the sum of truncated counts. Long items share words with any
+        query. 0 is the paper's model.
 
     weight_pattern : array-like of shape (n + 1, n + 1) or "symmetric", default=None
         Bin of each pair of counts, the query's along the rows. Equal entries share a

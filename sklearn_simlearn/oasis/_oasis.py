@@ -21,7 +21,7 @@ from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets, triplet_sampler
 from sklearn_simlearn._core.typing import MatrixLike
-from sklearn_simlearn._holdout import HOLDOUT, choose
+from sklearn_simlearn._holdout import HOLDOUT, choose, warn_of_no_holdout
 from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
 from sklearn_simlearn.oasis._dask import learn_held_out, learn_plain
 from sklearn_simlearn.oasis._path import Path
@@ -339,6 +339,7 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
+        warn_of_no_holdout(self, "fit_triplets")
         with replacing_state(self):
             self._learn_given(self._check_rows(X, reset=True), triplets)
         return self
@@ -366,6 +367,7 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
+        warn_of_no_holdout(self, "partial_fit_triplets")
         with replacing_state(self, afresh=hasattr(self, "shrinkage_")):
             self._learn_given(self._check_batch(X, n_features), triplets)
         return self

@@ -195,6 +195,8 @@ class Path:
             coordinates = plain
             if regularization is not None:
                 metric = lda_metric(rows, relevance.labels, regularization)
+                if not len(metric.A):  # all class means are equal
+                    continue
                 coordinates = plain._replace(metric=metric)
             seen = rows if regularization is None else metric.items(rows)
             rankers = self._rankers(seen, relevance, rng)

@@ -23,7 +23,12 @@ from sklearn_simlearn._core.encoders import (
     mix,
 )
 from sklearn_simlearn._core.random import make_generator
-from sklearn_simlearn._core.relevance import ColumnRelevance, Relevance
+from sklearn_simlearn._core.relevance import (
+    DISTRACTOR,
+    ColumnRelevance,
+    LabelRelevance,
+    Relevance,
+)
 from sklearn_simlearn._core.rows import (
     canonical_csr,
     row_dots,
@@ -110,7 +115,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Numbers of the classes in `y`, in the sorted order of their labels.
+        Labels of the classes, sorted; column numbers if `y` is a matrix.
 
     posterior_ : str
         What the probabilities come from: "ridge", "logistic", "mixture", "means" or
@@ -167,7 +172,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         self.random_state = random_state
 
     def _learn(self, X, relevance, advance):
-        labels = _read_classes(relevance)
+        labels, classes = _read_classes(relevance)
         rng = make_generator(self.random_state)
 
         # From here on the inputs are sound.
@@ -208,7 +213,6 @@ class ClassPosteriorSimilarity(SimilarityLearner):
                     "posterior_": name,
                     "weight_": weight,
                 }
-        classes = np.unique(labels[labels >= 0])
         return {"classes_": classes, **attributes, **choice.attributes}
 
     def _settings_without_holdout(self):
@@ -251,17 +255,25 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         return tags
 
 
-def _read_classes(relevance: Relevance) -> np.ndarray:
-    """The class of each sample, -1 for none; refuses a y that is not of classes."""
-    if relevance.labels is not None:
-        return relevance.labels
+def _read_classes(relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
+    """Return the class of each sample, -1 for none, and the names of the classes.
+
+    Raise if y does not hold one class per sample.
+    """
+    if isinstance(relevance, LabelRelevance):
+        return relevance.labels, relevance.classes
     is_of_columns = isinstance(relevance, ColumnRelevance) and relevance.junk is None
     if not is_of_columns or np.diff(relevance.memberships.indptr).max() > 1:
         raise ValueError(
             "ClassPosteriorSimilarity needs one class per sample, but y gives some "
             "samples several columns, or junk, or is pairwise: pass labels."
         )
-    return relevance.objects()
+    members = relevance.memberships
+    labels = np.full(len(relevance), DISTRACTOR)
+    labels[np.diff(members.indptr) > 0] = members.indices
+    classes, index = np.unique(members.indices, return_inverse=True)
+    labels[labels != DISTRACTOR] = index
+    return labels, classes
 
 
 @dataclass(frozen=True, eq=False)

@@ -941,3 +941,8 @@ def test_counts_start_from_weighted_words(counts):
     assert_allclose(ranker.idf_, idf)
     expected = normalize((X.toarray() * idf) ** 0.75)
     assert_allclose(ranker.transform_database(X).toarray(), expected)
+
+
+def test_triplets_without_the_holdout_that_is_asked_for(clusters):
+    with pytest.warns(UserWarning, match="fit_triplets learns without a hold-out"):
+        AngularBilinearRanker().fit_triplets(clusters[0], [[0, 1, 9]])

@@ -528,8 +528,8 @@ def test_learning_beats_the_identity():
 def test_batches_equal_one_sweep_over_the_same_triplets(container, problem):
     X, triplets = problem
     X = container(X)
-    whole = OASIS().fit_triplets(X, triplets)
-    stream = OASIS()
+    whole = OASIS(holdout=None).fit_triplets(X, triplets)
+    stream = OASIS(holdout=None)
     for start in range(0, 400, 130):
         stream.partial_fit_triplets(X, triplets[start : start + 130])
     assert_allclose(stream.W_, whole.W_, rtol=1e-10, atol=1e-12)
@@ -696,7 +696,7 @@ def test_refit_forgets_what_no_longer_applies(planted):
 def test_loss_curve_is_the_mean_hinge(problem, monkeypatch):
     X, triplets = problem
     monkeypatch.setattr(oasis_steps, "INTERVAL", 150)
-    oasis = OASIS().fit_triplets(X, triplets)
+    oasis = OASIS(holdout=None).fit_triplets(X, triplets)
     W, losses = np.eye(9), []
     for start in (0, 150, 300):
         W, loss, _ = reference_sweep(W, X, triplets[start : start + 150], 0.1)
@@ -845,3 +845,18 @@ def test_storage_does_not_matter(holdout, counts):
         assert_array_equal(oasis.fit(rows, y).similarity(rows), expected)
     strided = np.repeat(X.toarray(), 2, axis=1)[:, ::2]
     assert_allclose(oasis.fit(strided, y).similarity(strided), expected, atol=1e-8)
+
+
+def test_triplets_without_the_holdout_that_is_asked_for(counts):
+    X, _ = counts
+    with pytest.warns(UserWarning, match="fit_triplets learns without a hold-out"):
+        OASIS().fit_triplets(X, [[0, 1, 9]])
+    with pytest.warns(UserWarning, match="partial_fit_triplets learns without"):
+        OASIS().partial_fit_triplets(X, [[0, 1, 9]])
+
+
+@pytest.mark.parametrize("holdout", ["objects", "samples"])
+def test_samples_of_zeros_keep_the_start(holdout):
+    y = np.repeat(np.arange(12), 10)
+    oasis = OASIS(holdout=holdout, n_triplets=100, random_state=0)
+    assert oasis.fit(np.zeros((120, 5)), y).shrinkage_ == 1

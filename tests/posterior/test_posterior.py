@@ -207,3 +207,13 @@ def test_blas_threads_do_not_matter(digits):
         with threadpool_limits(1, user_api="blas"):
             results.append(model.transform(X_test))
     assert_array_equal(*results)
+
+
+def test_classes_are_the_labels_of_the_user(digits):
+    X, _, y, _ = digits
+    names = np.array([f"digit {label}" for label in range(10)])
+    model = ClassPosteriorSimilarity(random_state=0).fit(X[:300], names[y[:300]])
+    assert_array_equal(model.classes_, names)
+    shifted = np.where(y[:300] == 0, -1, 10 * y[:300])  # distractors are of no class
+    model.fit(X[:300], shifted)
+    assert_array_equal(model.classes_, np.arange(10, 100, 10))
