@@ -372,10 +372,10 @@ class AngularBilinearRanker(SimilarityLearner):
         self : object
             The estimator itself.
         """
-        warn_of_no_holdout(self, "fit_triplets")
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
             triplets = check_triplets(triplets, rows.shape[0])
+            warn_of_no_holdout(self, "fit_triplets")
             start, setting = Start.fit(rows), self._plain_setting()
             rows = start.items(rows)
             indices, query = np.unique(triplets[:, 0], return_inverse=True)

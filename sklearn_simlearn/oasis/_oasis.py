@@ -339,9 +339,9 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
-        warn_of_no_holdout(self, "fit_triplets")
         with replacing_state(self):
-            self._learn_given(self._check_rows(X, reset=True), triplets)
+            rows = self._check_rows(X, reset=True)
+            self._learn_given(rows, triplets, "fit_triplets")
         return self
 
     @with_callbacks
@@ -367,9 +367,9 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
-        warn_of_no_holdout(self, "partial_fit_triplets")
         with replacing_state(self, afresh=hasattr(self, "shrinkage_")):
-            self._learn_given(self._check_batch(X, n_features), triplets)
+            rows = self._check_batch(X, n_features)
+            self._learn_given(rows, triplets, "partial_fit_triplets")
         return self
 
     def _check_batch(self, X, n_features):
@@ -381,8 +381,9 @@ class OASIS(SimilarityLearner):
     def _draw(self, sampler, rng):
         return [draw_stream(sampler, stream) for stream in rng.spawn(self.n_models)]
 
-    def _learn_given(self, X, triplets):
+    def _learn_given(self, X, triplets, method):
         triplets = check_triplets(triplets, X.shape[0])
+        warn_of_no_holdout(self, method)
         with callback_steps(self, X, None) as advance:
             attributes = self._learn_plain(
                 X, [given_stream(triplets)], advance, n_triplets=len(triplets)
