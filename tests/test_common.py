@@ -24,6 +24,7 @@ from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.model_selection import KeepTrainingData
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
+    BM25Similarity,
     BurstinessSimilarity,
     CosineSimilarity,
     NegativeEvidenceSimilarity,
@@ -39,6 +40,7 @@ LEARNERS = [
     MemoryVectorQuery(),
     SparseMahalanobisLearner(max_iter=5, random_state=0),
     AsymmetricSimilarity(),
+    BM25Similarity(),
     BurstinessSimilarity(),
     CosineSimilarity(),
     NegativeEvidenceSimilarity(),
@@ -55,6 +57,10 @@ VARIANTS = [
     MemoryVectorQuery(CosineSimilarity()),
     SparseMahalanobisLearner(holdout=None, max_iter=5, random_state=0),
     AsymmetricSimilarity(p=2, lam=3.0),
+    BM25Similarity(k1=0, b=1.0, method="robertson"),
+    BM25Similarity(method="atire"),
+    BM25Similarity(method="bm25l"),
+    BM25Similarity(method="bm25+"),
     CosineSimilarity(use_idf=False),
     CosineSimilarity(power=0.75),
 ]

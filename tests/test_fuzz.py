@@ -26,6 +26,7 @@ from sklearn_simlearn.metrics import RetrievalScorer, retrieval_report
 from sklearn_simlearn.model_selection import ObjectKFold
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
+    BM25Similarity,
     BurstinessSimilarity,
     CosineSimilarity,
     NegativeEvidenceSimilarity,
@@ -35,6 +36,8 @@ from sklearn_simlearn.similarities import (
 ESTIMATORS = [
     AsymmetricSimilarity(),
     AsymmetricSimilarity(p=2, lam=2.0),
+    BM25Similarity(),
+    BM25Similarity(b=1.0, method="bm25l"),
     BurstinessSimilarity(),
     CosineSimilarity(power=0.75),
     NegativeEvidenceSimilarity(),

@@ -4,6 +4,7 @@ They are the baselines of the learners' papers: rows of every table, and estimat
 that a grid search can tune.
 """
 
+from sklearn_simlearn.similarities._bm25 import BM25Similarity
 from sklearn_simlearn.similarities._match_kernel import SelectiveMatchKernel
 from sklearn_simlearn.similarities._similarities import (
     AsymmetricSimilarity,
@@ -14,6 +15,7 @@ from sklearn_simlearn.similarities._similarities import (
 
 __all__ = [
     "AsymmetricSimilarity",
+    "BM25Similarity",
     "BurstinessSimilarity",
     "CosineSimilarity",
     "NegativeEvidenceSimilarity",

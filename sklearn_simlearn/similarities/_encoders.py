@@ -85,6 +85,45 @@ class Burstiness(Encoder):
         return unit_rows(X) if self.normalize else X
 
 
+@dataclass(frozen=True, eq=False)
+class SaturatedCounts(Encoder):
+    """Weighted counts of the query against the item's counts, which level off at 1.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_features,)
+        Weights of the words.
+
+    half : float
+        Count that gives 1/2 in an item of mean length.
+
+    b : float
+        Share of `half` that is proportional to the length of the item.
+
+    mean_length : float
+        Mean length.
+    """
+
+    weights: np.ndarray
+    half: float
+    b: float
+    mean_length: float
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return weighted counts."""
+        return scale_columns(X, self.weights)
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return d / (d + half of a row of this length) for every count d."""
+        length = row_sums(X) / self.mean_length
+        half = (self.half * (1 - self.b + self.b * length)).astype(X.dtype)
+        if sparse.issparse(X):
+            values = X.data / (X.data + np.repeat(half, np.diff(X.indptr)))
+            return sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
+        total = X + half[:, None]
+        return np.divide(X, total, out=np.zeros_like(X), where=X > 0)
+
+
 @storable
 @dataclass(frozen=True, eq=False)
 class AdaptivePenalty:
@@ -171,6 +210,11 @@ class UnaryCounts(Encoder):
         if self.p == 2:
             unary = sparse.hstack([unary, X], format="csr")
         return append_columns(unary, extra)
+
+
+def row_sums(X: Matrix) -> np.ndarray:
+    """Return the sum of each row, in double precision."""
+    return np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
 
 
 def clip_counts(X: Matrix, max_count: int) -> sparse.csr_array:

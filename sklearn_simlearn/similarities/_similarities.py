@@ -1,23 +1,19 @@
 """Hand-made similarities of bags of words."""
 
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_non_negative
 
 from sklearn_simlearn._core.rows import (
-    check_counts,
     inverse_document_frequency,
     power,
     scale_columns,
 )
-from sklearn_simlearn._core.sklearn import Interval, Options, StrOptions, fit_context
-from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._core.sklearn import Interval, Options, StrOptions
+from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.warn import warn_user
-from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 from sklearn_simlearn.similarities._encoders import (
     AdaptivePenalty,
     Burstiness,
@@ -27,39 +23,13 @@ from sklearn_simlearn.similarities._encoders import (
     clip_counts,
     write_unary,
 )
+from sklearn_simlearn.similarities._hand_made import (
+    CountSimilarity,
+    HandMadeSimilarity,
+)
 
 
-class _HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
-    """A similarity with statistics of the data, but nothing learned from labels.
-
-    Subclasses implement `_gather`, which returns the statistics as fitted attributes,
-    with the encoder that uses them as `encoder_`.
-    """
-
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: MatrixLike, y=None) -> Self:
-        """Gather the statistics of the words.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training samples.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The estimator itself.
-        """
-        with replacing_state(self):
-            rows = self._check_rows(X, reset=True)
-            self.__dict__.update(self._gather(rows))
-        return self
-
-
-class CosineSimilarity(_HandMadeSimilarity):
+class CosineSimilarity(HandMadeSimilarity):
     r"""Cosine of tf-idf vectors.
 
     .. math::
@@ -114,7 +84,7 @@ class CosineSimilarity(_HandMadeSimilarity):
         return {"encoder_": WeightedCosine(idf, self.power), "idf_": idf}
 
 
-class NegativeEvidenceSimilarity(_HandMadeSimilarity):
+class NegativeEvidenceSimilarity(HandMadeSimilarity):
     r"""Cosine of tf-idf vectors less a part of their mean.
 
     A word that both samples lack speaks for their similarity [1]_. Subtracting
@@ -190,7 +160,7 @@ class NegativeEvidenceSimilarity(_HandMadeSimilarity):
         return {"encoder_": encoder, "idf_": idf, "mean_": mean}
 
 
-class BurstinessSimilarity(_HandMadeSimilarity):
+class BurstinessSimilarity(HandMadeSimilarity):
     r"""Similarity that discounts words which come in bursts.
 
     A word repeated within an item [1]_, or in many items, counts less than
@@ -262,7 +232,7 @@ class BurstinessSimilarity(_HandMadeSimilarity):
         return tags
 
 
-class AsymmetricSimilarity(_HandMadeSimilarity):
+class AsymmetricSimilarity(CountSimilarity):
     r"""Similarity of counts that treats what only one side has unequally.
 
     A word that the query shows more often than the item costs :math:`\lambda` times as
@@ -362,17 +332,6 @@ class AsymmetricSimilarity(_HandMadeSimilarity):
             penalty = float(self.lam)
         encoder = UnaryCounts(self.p, penalty, max_count)
         return {"encoder_": encoder, "max_count_": max_count}
-
-    def _check_rows(self, X, *, reset=False):
-        X = super()._check_rows(X, reset=reset)
-        check_counts(X, type(self).__name__)
-        return X
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True  # integers, in scikit-learn's vocabulary
-        return tags
 
 
 def _weigh_words(X, estimator):

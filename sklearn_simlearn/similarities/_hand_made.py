@@ -1,0 +1,58 @@
+"""Base classes of the hand-made similarities."""
+
+from typing import Self
+
+from sklearn.base import BaseEstimator
+
+from sklearn_simlearn._core.rows import check_counts
+from sklearn_simlearn._core.sklearn import fit_context
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
+
+
+class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
+    """A similarity with statistics of the data, but nothing learned from labels.
+
+    Subclasses implement `_gather`, which returns the statistics as fitted attributes,
+    with the encoder that uses them as `encoder_`.
+    """
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: MatrixLike, y=None) -> Self:
+        """Gather the statistics of the words.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples.
+
+        y : Ignored
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        self : object
+            The estimator itself.
+        """
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            self.__dict__.update(self._gather(rows))
+        return self
+
+    def _gather(self, X: Matrix) -> dict:
+        raise NotImplementedError
+
+
+class CountSimilarity(HandMadeSimilarity):
+    """A hand-made similarity of counts, which refuses negative values and fractions."""
+
+    def _check_rows(self, X, *, reset=False):
+        X = super()._check_rows(X, reset=reset)
+        check_counts(X, type(self).__name__)
+        return X
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.categorical = True  # integers, in scikit-learn's vocabulary
+        return tags
