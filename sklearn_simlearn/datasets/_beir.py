@@ -1,0 +1,240 @@
+"""Collections of queries, documents and judgements in the format of BEIR."""
+
+import os
+import re
+from array import array
+from numbers import Integral
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import Bunch
+
+from sklearn_simlearn._core.sklearn import Interval, validate_params
+from sklearn_simlearn.datasets._lines import Budget, Numbering, TextFile
+
+HEADER = ["query-id", "corpus-id", "score"]
+SCORE = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
+
+
+@validate_params(
+    {"split": [str], "max_bytes": [Interval(Integral, 1, None, closed="left"), None]},
+    prefer_skip_nested_validation=True,
+)
+def load_beir(
+    folder: str | os.PathLike[str],
+    split: str = "test",
+    *,
+    max_bytes: int | None = 2**33,
+) -> Bunch:
+    """Load queries, documents and judgements from a folder in the format of BEIR.
+
+    The folder holds
+
+    - ``corpus.jsonl``, a JSON object per line and document, with the keys ``_id``,
+      ``text`` and, if there are titles, ``title``;
+    - ``queries.jsonl``, the same for queries, with ``_id`` and ``text``;
+    - ``qrels/test.tsv`` and the like for other splits: a header line ``query-id``,
+      ``corpus-id``, ``score``, and below it a line per judgement, separated by tabs.
+
+    Each file may be compressed by gzip and end in ``.gz``. Text is in UTF-8. Other keys
+    are ignored. A file with a fault is refused as a whole.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        The folder.
+
+    split : str, default="test"
+        Name of the file of judgements, without its ending.
+
+    max_bytes : int or None, default=2**33
+        Most bytes that texts and ids may take in memory, about; 8 GiB unless told
+        otherwise. None is no bound.
+
+    Returns
+    -------
+    data : :class:`~sklearn.utils.Bunch`
+        Dictionary-like object, with the following attributes.
+
+        queries : list of str, of length n_queries
+            Texts of the queries that have judgements in the split, in the order of
+            ``queries.jsonl``.
+        query_ids : ndarray of shape (n_queries,), dtype str
+            Their ids.
+        documents : list of str, of length n_documents
+            Titles and texts of all documents, a space between the two.
+        document_ids : ndarray of shape (n_documents,), dtype str
+            Their ids.
+        relevance : csr_array of shape (n_queries, n_documents), float64
+            The judgements. A stored 0 was judged as not relevant; what is not stored
+            was not judged.
+        n_empty_documents : int
+            Number of documents without a title and a text. They are kept.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is missing.
+
+    ValueError
+        If a line is damaged or longer than 16 MiB, if an id or a judgement is
+        repeated, if a judgement has an id that is not among the queries or documents,
+        or if the files take more than `max_bytes`. The message names the file and the
+        line.
+
+    See Also
+    --------
+    load_texts : Texts with labels, from one table.
+
+    Examples
+    --------
+    >>> import json
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_simlearn.datasets import load_beir
+    >>> corpus = [
+    ...     {"_id": "d1", "title": "Cats", "text": "Cats sleep a lot."},
+    ...     {"_id": "d2", "title": "Dogs", "text": "Dogs like to run."},
+    ... ]
+    >>> queries = [{"_id": "q1", "text": "Which animal sleeps?"}]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     folder = Path(folder)
+    ...     for name, rows in (("corpus", corpus), ("queries", queries)):
+    ...         lines = "".join(json.dumps(row) + "\\n" for row in rows)
+    ...         _ = (folder / f"{name}.jsonl").write_text(lines)
+    ...     (folder / "qrels").mkdir()
+    ...     lines = "query-id\\tcorpus-id\\tscore\\nq1\\td1\\t1\\nq1\\td2\\t0\\n"
+    ...     _ = (folder / "qrels" / "test.tsv").write_text(lines)
+    ...     animals = load_beir(folder)
+    >>> animals.queries, animals.documents
+    (['Which animal sleeps?'], ['Cats Cats sleep a lot.', 'Dogs Dogs like to run.'])
+    >>> animals.relevance.nnz, animals.relevance.toarray()
+    (2, array([[1., 0.]]))
+    """
+    folder, budget = Path(folder), Budget(max_bytes)
+    corpus, queries, qrels = (
+        TextFile(path, budget)
+        for path in (
+            _find(folder, "corpus.jsonl"),
+            _find(folder, "queries.jsonl"),
+            _find_split(folder, split),
+        )
+    )
+    judgements = _Judgements(qrels)
+    query_ids, query_texts = _read_queries(queries, judgements)
+    document_ids, documents = _read_documents(corpus)
+    relevance = judgements.as_csr(query_ids, queries.path, document_ids, corpus.path)
+    return Bunch(
+        queries=query_texts,
+        query_ids=queries.as_array(query_ids),
+        documents=documents,
+        document_ids=corpus.as_array(document_ids),
+        relevance=relevance,
+        n_empty_documents=sum(not text for text in documents),
+    )
+
+
+def _find(folder, name):
+    """Path of a file, which may be compressed."""
+    paths = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    if not paths:
+        raise FileNotFoundError(
+            f"{folder / name}: no such file, and none that ends in .gz; a folder in "
+            "the format of BEIR holds corpus.jsonl, queries.jsonl and qrels/test.tsv."
+        )
+    if len(paths) == 2:
+        raise ValueError(f"{paths[0]} is there twice, plain and as .gz; keep one.")
+    return paths[0]
+
+
+def _find_split(folder, split):
+    places = sorted((folder / "qrels").glob("*.tsv*"))
+    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in places}
+    if names and split not in names:
+        raise FileNotFoundError(
+            f"{folder / 'qrels'} has no split {split!r}; it has "
+            f"{', '.join(sorted(names)[:10])}."
+        )
+    return _find(folder, f"qrels/{split}.tsv")
+
+
+class _Judgements:
+    """Judgements by numbers of ids, which count from 0 as ids come in the file."""
+
+    def __init__(self, file):
+        self.file = file
+        self.queries, self.documents = {}, {}
+        self._rows, self._columns, self._values = array("q"), array("q"), array("d")
+        lines = iter(file)
+        if next(lines, "").rstrip("\r\n").split("\t") != HEADER:
+            file.fail(f"the first line must be {' '.join(HEADER)}, tabs between", 1)
+        for line in lines:
+            fields = line.rstrip("\r\n").split("\t")
+            if len(fields) != 3 or not fields[0] or not fields[1]:
+                file.fail("not a query id, a document id and a score, tabs between")
+            query, document, score = fields
+            if not SCORE.fullmatch(score):
+                file.fail(f"the score {score[:20]!r} is not a number")
+            self._rows.append(self.queries.setdefault(query, len(self.queries)))
+            self._columns.append(
+                self.documents.setdefault(document, len(self.documents))
+            )
+            self._values.append(float(score))
+        if not self._rows:
+            file.fail("no judgements below the header")
+
+    def as_csr(self, query_ids, queries, document_ids, corpus):
+        """Judgements by rows of queries and documents."""
+        rows = self._place(self._rows, self.queries, query_ids, queries)
+        columns = self._place(self._columns, self.documents, document_ids, corpus)
+        order = np.lexsort((columns, rows))
+        rows, columns = rows[order], columns[order]
+        repeats = (np.diff(rows) == 0) & (np.diff(columns) == 0)
+        if repeats.any():
+            first = np.flatnonzero(repeats)[order[1:][repeats].argmin()]
+            line = order[first + 1] + 2
+            self.file.fail(f"judges the pair of line {order[first] + 2} again", line)
+        shape = len(query_ids), len(document_ids)
+        indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
+        values = np.frombuffer(self._values)[order]
+        return sparse.csr_array((values, columns, indptr), shape=shape)
+
+    def _place(self, numbers, ids, known, path):
+        """Rows of the ids in `known`, for every judgement."""
+        row = {id_: i for i, id_ in enumerate(known)}
+        rows = np.array([row.get(id_, -1) for id_ in ids], dtype=np.int64)
+        numbers = np.frombuffer(numbers, dtype=np.int64)
+        unknown = rows[numbers] < 0
+        if unknown.any():
+            first = int(unknown.argmax())
+            id_ = list(ids)[numbers[first]]
+            self.file.fail(f"the id {id_[:50]!r} is not in {path}", first + 2)
+        return rows[numbers]
+
+
+def _read_queries(file, judgements):
+    """Ids and texts of the judged queries."""
+    ids, texts, numbering = [], [], Numbering()
+    for values in file.objects():
+        id_ = file.get_name(values, "_id")
+        numbering.add(file, id_)
+        text = file.get_text(values, "text").strip()
+        if id_ in judgements.queries:
+            if not text:
+                file.fail(f"the query {id_!r} has no text")
+            ids.append(id_)
+            texts.append(text)
+    return ids, texts
+
+
+def _read_documents(file):
+    """Ids and texts of all documents."""
+    texts, numbering = [], Numbering()
+    for values in file.objects():
+        numbering.add(file, file.get_name(values, "_id"))
+        text = file.get_text(values, "text")
+        if values.get("title") is not None:
+            text = f"{file.get_text(values, 'title')} {text}"
+        texts.append(text.strip())
+    return list(numbering.lines), texts
