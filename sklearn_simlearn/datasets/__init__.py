@@ -1,6 +1,7 @@
 """Embedded real data, synthetic generators, and readers of the user's own files."""
 
 from sklearn_simlearn.datasets._beir import load_beir
+from sklearn_simlearn.datasets._categories import load_categories
 from sklearn_simlearn.datasets._definitions import load_definitions
 from sklearn_simlearn.datasets._digit_words import load_digit_words
 from sklearn_simlearn.datasets._image_folder import load_image_folder
@@ -11,6 +12,7 @@ from sklearn_simlearn.datasets._visual_words import make_visual_words
 
 __all__ = [
     "load_beir",
+    "load_categories",
     "load_definitions",
     "load_digit_words",
     "load_image_folder",
