@@ -169,7 +169,7 @@ class BM25Similarity(CountSimilarity):
 
 
 def _weigh(method, frequency, n_documents):
-    """Return weights of words that occur in `frequency` of the documents, at least in one."""
+    """Return weights of words, each of which `frequency` of the documents have."""
     odds = (n_documents - frequency + 0.5) / (frequency + 0.5)
     match method:
         case "lucene":
