@@ -19,9 +19,35 @@ from sklearn_simlearn._core.typing import Matrix
 
 
 class Encoder:
-    """Base class of encoders: immutable, picklable, two methods on checked rows.
+    """Base class of encoders: the two sides of a similarity, as one value.
 
-    A subclass implements `items`, and `queries` if queries are encoded differently.
+    The similarity of a query and an item is the inner product of their encodings. An
+    encoder is immutable and can be pickled. A subclass implements `items`, and
+    `queries` if queries are encoded differently. Both take checked rows: a C-contiguous
+    array, or CSR with sorted indices, of float32 or float64.
+
+    See Also
+    --------
+    SimilarityLearner : Makes an encoder in `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_simlearn.base import Encoder
+    >>> class Weighted(Encoder):
+    ...     def __init__(self, weights):
+    ...         self.weights = weights
+    ...
+    ...     def queries(self, X):
+    ...         return X * self.weights
+    ...
+    ...     def items(self, X):
+    ...         return X
+    >>> encoder = Weighted(np.array([1.0, 2.0]))
+    >>> X = np.array([[1.0, 1.0], [0.0, 3.0]])
+    >>> encoder.queries(X) @ encoder.items(X).T
+    array([[ 3.,  6.],
+           [ 6., 18.]])
     """
 
     def __init_subclass__(cls):
@@ -30,11 +56,33 @@ class Encoder:
             storable(cls)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return one encoded row per item, of the dtype of `X`."""
+        """Encode items.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (n_items, n_features)
+            Checked rows.
+
+        Returns
+        -------
+        D : ndarray or csr_array of shape (n_items, n_columns)
+            One row per item, of the dtype of `X`.
+        """
         raise NotImplementedError
 
     def queries(self, X: Matrix) -> Matrix:
-        """Return one encoded row per query, of the dtype of `X`."""
+        """Encode queries; by default as items.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (n_queries, n_features)
+            Checked rows.
+
+        Returns
+        -------
+        Q : ndarray or csr_array of shape (n_queries, n_columns)
+            One row per query, of the dtype of `X`.
+        """
         return self.items(X)
 
     @property
@@ -43,7 +91,18 @@ class Encoder:
         return type(self).queries is Encoder.queries
 
     def compare(self, sides: "Sides") -> np.ndarray:
-        """Return the similarities of two sides; a subclass may know a faster way."""
+        """Compare two sides; a subclass may know a faster way.
+
+        Parameters
+        ----------
+        sides : Sides
+            Queries and items, with what is encoded of them already.
+
+        Returns
+        -------
+        S : ndarray of shape (n_queries, n_items)
+            The similarities.
+        """
         return inner_products(sides.queries(self), sides.items(self), sides.n_threads)
 
 
