@@ -1,12 +1,14 @@
 """Ranking measures, per query and averaged, and the scorers made of them."""
 
 from sklearn_simlearn._core.relevance import PairwiseRelevance
-from sklearn_simlearn.metrics._ranking import (
+from sklearn_simlearn.metrics._average_precision import (
     average_precision,
     mean_average_precision,
+)
+from sklearn_simlearn.metrics._curve import precision_recall_curve
+from sklearn_simlearn.metrics._ranking import (
     ndcg_at_k,
     precision_at_k,
-    precision_recall_curve,
     r_precision,
     recall_at_k,
     reciprocal_rank,

@@ -25,20 +25,22 @@ from sklearn_simlearn._core.relevance import (
 from sklearn_simlearn._core.sklearn import StrOptions, num_samples, validate_params
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn._core.unwrap import find_model
+from sklearn_simlearn.metrics._curve import (
+    check_recall_levels,
+    interpolated_precision,
+)
 from sklearn_simlearn.metrics._measure import (
     CUT,
     MEASURES,
     TIES,
     Ranks,
+    rank_relevant_items,
+)
+from sklearn_simlearn.metrics._queries import (
     check_query_weight,
     mean_over_queries,
-    rank_relevant_items,
     rows_per_block,
     settle_empty,
-)
-from sklearn_simlearn.metrics._ranking import (
-    check_recall_levels,
-    interpolated_precision,
 )
 
 
@@ -369,7 +371,7 @@ def retrieval_report(
     shared = {"ties": ties, "interpolation": interpolation}
     measures, counts_self = {}, set()
     for measure in MEASURES.values():
-        name = measure.of_ranks.__name__
+        name = measure.name
         options = {o: value for o, value in shared.items() if o in measure.options}
         if name.endswith("_at_k"):
             bound = {f"{name[:-1]}{cut}": {"k": int(cut)} for cut in np.atleast_1d(k)}

@@ -1,6 +1,11 @@
 """Ranking measures: kernels against brute force, functions against references."""
 
+import ast
+import inspect
 import itertools
+import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,6 +100,69 @@ def all_orders(similarity):
     for order in itertools.permutations(range(len(similarity))):
         if (np.diff(similarity[list(order)]) <= 0).all():
             yield list(order)
+
+
+# -- signatures --
+
+SHARED = ["empty", "junk", "average", "sample_weight", "n_jobs"]
+OWN = {
+    "average_precision": ["ties", "interpolation", "k", "denominator"],
+    "mean_average_precision": ["ties", "interpolation", "k", "denominator"],
+    "precision_at_k": ["k", "ties"],
+    "recall_at_k": ["k", "ties"],
+    "r_precision": ["ties"],
+    "reciprocal_rank": ["k", "ties"],
+    "ndcg_at_k": ["k", "gain", "ties"],
+    "top4_score": ["ties"],
+    "precision_recall_curve": ["recall_levels", "ties"],
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_signatures_are_those_of_plain_functions(name):
+    function = getattr(metrics, name)
+    shared = [p for p in SHARED if p != "average" or name != "mean_average_precision"]
+    names = ["relevance", "similarity", *OWN[name], *shared]
+    assert list(inspect.signature(function).parameters) == names
+    documented = re.findall(r"^(\w+) : ", inspect.getdoc(function), flags=re.M)
+    assert documented[: len(names)] == names
+    assert pickle.loads(pickle.dumps(function)) is function
+    # What editors and type checkers read is the source.
+    (source,) = ast.parse(inspect.getsource(function)).body
+    arguments = source.args
+    assert [a.arg for a in arguments.args + arguments.kwonlyargs] == names
+    assert arguments.vararg is None
+    assert arguments.kwarg is None
+    assert all(a.annotation for a in arguments.args + arguments.kwonlyargs)
+    assert source.returns is not None
+    assert ast.get_docstring(source) == inspect.getdoc(function)
+
+
+def test_a_type_checker_sees_the_parameters(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    calls = tmp_path / "calls.py"
+    calls.write_text(
+        "from sklearn_simlearn.metrics import ndcg_at_k, precision_at_k\n"
+        "precision_at_k([[1, 0]], [[2, 1]], 1, ties='index', average=True)\n"
+        "precision_at_k([[1, 0]], [[2, 1]], cut=1)\n"
+        "ndcg_at_k([[1, 0]], [[2, 1]], gain='quadratic')\n"
+    )
+    # Only these modules are read: the types of NumPy would take ten seconds.
+    package = Path(metrics.__file__).parents[1]
+    read = ["metrics/__init__.py", "metrics/_ranking.py", "_core/sklearn.py"]
+    output, _, status = api.run(
+        [
+            str(calls),
+            *(str(package / name) for name in read),
+            "--config-file=",
+            "--follow-imports=skip",
+            "--ignore-missing-imports",
+            f"--cache-dir={tmp_path}",
+        ]
+    )
+    assert status == 1
+    lines = [line.split(":")[1] for line in output.splitlines() if ": error:" in line]
+    assert lines == ["3", "4"], output
 
 
 # -- ties --
