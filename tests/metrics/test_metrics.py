@@ -201,6 +201,23 @@ def test_index_ties_are_the_stable_order(pair, k, trapezoid):
     )
 
 
+@pytest.mark.parametrize("n_relevant", [9, 16, 17, 40, 100])
+def test_index_ties_are_stable_in_long_lists(n_relevant, rng, dtype):
+    """Runs of 8 are merged; more than 8 tied items with different gains show it."""
+    n_items = n_relevant + 50
+    relevance = np.zeros(n_items)
+    relevance[rng.permutation(n_items)[:n_relevant]] = rng.integers(
+        1, 100, size=n_relevant
+    )
+    for n_levels in (1, 3):
+        similarity = rng.integers(n_levels, size=n_items).astype(dtype)
+        order = np.argsort(-similarity, kind="stable")
+        assert_allclose(
+            our_measures(relevance, similarity, ties="index", k=n_items // 2),
+            measures_of_order(relevance[order], k=n_items // 2),
+        )
+
+
 @pytest.mark.parametrize("n_levels", [2, 10, 10**6])
 def test_threshold_ties_are_those_of_scikit_learn(n_levels, rng, dtype):
     relevance = rng.random((50, 200)) < 0.1
