@@ -27,7 +27,7 @@ from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.histogram._histogram import WeightTable
 from sklearn_simlearn.histogram._solver import Problem, Search, Solver
 from sklearn_simlearn.histogram._table import find_length_factors, truncate
-from sklearn_simlearn.metrics import map_scorer, top4_scorer
+from sklearn_simlearn.metrics import RetrievalScorer, map_scorer
 from sklearn_simlearn.model_selection import ObjectKFold, ObjectShuffleSplit
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
@@ -35,6 +35,8 @@ from sklearn_simlearn.similarities import (
     CosineSimilarity,
     NegativeEvidenceSimilarity,
 )
+
+score_top4 = RetrievalScorer("top4")
 
 
 def plain(*args, **options):
@@ -105,9 +107,9 @@ def compare_on_splits(X, y):
     for train, test in split_in_halves(X, y):
         for name, (estimator, grid) in methods.items():
             search = GridSearchCV(
-                estimator, grid, scoring=top4_scorer, cv=ObjectKFold(5)
+                estimator, grid, scoring=score_top4, cv=ObjectKFold(5)
             ).fit(X[train], y[train])
-            top4.setdefault(name, []).append(top4_scorer(search, X[test], y[test]))
+            top4.setdefault(name, []).append(score_top4(search, X[test], y[test]))
             mean_ap.setdefault(name, []).append(map_scorer(search, X[test], y[test]))
         print(*(f"{values[-1]:.3f}" for values in top4.values()), flush=True)
 
@@ -160,7 +162,7 @@ def settings():
     for X, y in (load_ukbench(), load_ukbench50k()):
         for row, change in zip(rows, changes, strict=True):
             values = [
-                top4_scorer(
+                score_top4(
                     plain(n_jobs=2, **change).fit(X[train], y[train]),
                     X[test],
                     y[test],
@@ -181,7 +183,7 @@ def limit():
             model = plain(alpha, length_slope=slope, n_jobs=2)
             values = []
             for train, test in split_in_halves(X, y):
-                of_others = top4_scorer(model.fit(X[train], y[train]), X[test], y[test])
+                of_others = score_top4(model.fit(X[train], y[train]), X[test], y[test])
                 solver = Solver(
                     pose(model, X[test], y[test]), model.weight_pattern_, alpha
                 )
@@ -189,7 +191,7 @@ def limit():
                     solver.iterate(model.tol)
                 table = model.encoder_.table._replace(weights=solver.weights())
                 model.encoder_ = WeightTable(table)
-                values.append((of_others, top4_scorer(model, X[test], y[test])))
+                values.append((of_others, score_top4(model, X[test], y[test])))
             means = (f"{value:.3f}" for value in np.mean(values, axis=0))
             rows.append([f"length_slope={slope}, alpha={alpha}", *means])
     print_table(["N-S, weights learned from", "other half", "searched half"], rows)

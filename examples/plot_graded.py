@@ -47,12 +47,12 @@ for name, y in targets.items():
     learner = OASIS(holdout="samples", random_state=0)
     models[f"from {name}"] = learner.fit(X[train], y[train])
 
-ndcg_scorer = RetrievalScorer("ndcg")
+score_ndcg = RetrievalScorer("ndcg")
 scores = {
     name: {
         "same group\n(mAP)": map_scorer(model, X[test], group[test]),
         "same theme\n(mAP)": map_scorer(model, X[test], theme[test]),
-        "order by grades\n(nDCG)": ndcg_scorer(model, X[test], grades[test]),
+        "order by grades\n(nDCG)": score_ndcg(model, X[test], grades[test]),
     }
     for name, model in models.items()
 }

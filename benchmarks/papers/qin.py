@@ -21,8 +21,7 @@ from benchmarks.papers._frame import (
 )
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn.datasets import make_visual_words
-from sklearn_simlearn.histogram._pattern import search_weight_pattern
-from sklearn_simlearn.metrics import top4_scorer
+from sklearn_simlearn.metrics import RetrievalScorer
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
@@ -88,10 +87,11 @@ def halves(X, y, quick):
 
 
 COLUMNS = ("N-S", *MEASURES)
+score_top4 = RetrievalScorer("top4")
 
 
 def measure_all(model, X, y):
-    return {"N-S": float(top4_scorer(model, X, y)), **measure(model, X, y)}
+    return {"N-S": float(score_top4(model, X, y)), **measure(model, X, y)}
 
 
 def table_1(quick):
@@ -305,7 +305,7 @@ def figures_6_to_8(quick):
     learner = HistogramRankSVM(
         **PLAIN, weight_pattern="symmetric", truncation=truncation
     )
-    history = search_weight_pattern(learner, X[train], y[train], n_bins=fewest)
+    history = learner.search_weight_pattern(X[train], y[train], n_bins=fewest)
     patterns = {int(pattern.max()) + 1: pattern for _, pattern in history}
     kept = [n for n in (max(patterns), 12, 10, n_bins, fewest) if n in patterns]
     values = {n: [] for n in kept}
@@ -333,7 +333,7 @@ def figures_6_to_8(quick):
         for parameter in ({"alpha": 0.1}, {"n_word_groups": 2}):
             found = [
                 [
-                    top4_scorer(
+                    score_top4(
                         HistogramRankSVM(
                             **PLAIN,
                             weight_pattern=patterns[n],

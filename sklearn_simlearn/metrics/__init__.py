@@ -17,14 +17,7 @@ from sklearn_simlearn.metrics._ranking import (
 from sklearn_simlearn.metrics._scorer import (
     RetrievalScorer,
     map_scorer,
-    ndcg_scorer,
-    precision_at_1_scorer,
-    precision_at_10_scorer,
-    r_precision_scorer,
-    recall_at_10_scorer,
-    reciprocal_rank_scorer,
     retrieval_report,
-    top4_scorer,
 )
 
 __all__ = [
@@ -34,18 +27,11 @@ __all__ = [
     "map_scorer",
     "mean_average_precision",
     "ndcg_at_k",
-    "ndcg_scorer",
-    "precision_at_1_scorer",
-    "precision_at_10_scorer",
     "precision_at_k",
     "precision_recall_curve",
     "r_precision",
-    "r_precision_scorer",
-    "recall_at_10_scorer",
     "recall_at_k",
     "reciprocal_rank",
-    "reciprocal_rank_scorer",
     "retrieval_report",
     "top4_score",
-    "top4_scorer",
 ]

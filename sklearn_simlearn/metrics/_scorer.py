@@ -262,13 +262,6 @@ class RetrievalScorer:
 
 
 map_scorer = RetrievalScorer("map")
-precision_at_1_scorer = RetrievalScorer("precision", k=1)
-precision_at_10_scorer = RetrievalScorer("precision", k=10)
-recall_at_10_scorer = RetrievalScorer("recall", k=10)
-r_precision_scorer = RetrievalScorer("r_precision")
-reciprocal_rank_scorer = RetrievalScorer("reciprocal_rank")
-ndcg_scorer = RetrievalScorer("ndcg")
-top4_scorer = RetrievalScorer("top4")
 
 
 @validate_params(

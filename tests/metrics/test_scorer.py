@@ -154,8 +154,8 @@ def test_searches(digits, n_jobs):
         {"pca__n_components": [1, 10]},
         scoring={
             "map": map_scorer,
-            "p@1": metrics.precision_at_1_scorer,
-            "ndcg": metrics.ndcg_scorer,
+            "p@1": RetrievalScorer("precision", k=1),
+            "ndcg": RetrievalScorer("ndcg"),
         },
         refit="map",
         cv=StratifiedKFold(3),
@@ -258,9 +258,8 @@ def test_options_reach_the_measure(digits):
         RetrievalScorer("recall", k=7, ties="index")(learner, X, y),
         metrics.recall_at_k(relevance, S, 7, ties="index", average=True),
     )
-    assert RetrievalScorer("recall")(learner, X, y) == metrics.recall_at_10_scorer(
-        learner, X, y
-    )
+    by_default = RetrievalScorer("recall")(learner, X, y)
+    assert by_default == RetrievalScorer("recall", k=10)(learner, X, y)
 
 
 @pytest.fixture
@@ -300,7 +299,7 @@ def test_graded_relevance_reaches_ndcg(digits, rng):
     np.fill_diagonal(gain, -1)
     kept = y.any(axis=1)
     expected = metrics.ndcg_at_k(gain, learner.similarity(X))[kept]
-    assert_allclose(metrics.ndcg_scorer(learner, X, y), np.nanmean(expected))
+    assert_allclose(RetrievalScorer("ndcg")(learner, X, y), np.nanmean(expected))
 
 
 def test_junk_in_y_is_neither_reward_nor_penalty(digits):
@@ -355,7 +354,7 @@ def test_top4_counts_the_query_itself():
     y = np.array([0, 0, 1, 1, 2])
     learner = CosineSimilarity(use_idf=False).fit(X)
     # Each finds itself and its partner; the last has no partner but itself.
-    assert metrics.top4_scorer(learner, X, y) == pytest.approx((4 * 2 + 1) / 5)
+    assert RetrievalScorer("top4")(learner, X, y) == pytest.approx((4 * 2 + 1) / 5)
 
 
 def test_report_agrees_with_the_functions(digits):
@@ -580,7 +579,7 @@ def test_weights_of_pairs_are_gains(digits, rng):
     np.fill_diagonal(gain, 0)
     expected = np.where(np.eye(200), -1, gain)
     assert_allclose(
-        metrics.ndcg_scorer(learner, X, PairwiseRelevance(gain)),
+        RetrievalScorer("ndcg")(learner, X, PairwiseRelevance(gain)),
         metrics.ndcg_at_k(expected, cosine_similarity(X), average=True),
     )
 
