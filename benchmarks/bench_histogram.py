@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn.histogram._histogram import WeightTable
+from sklearn_simlearn.histogram._encoder import WeightTable
 from sklearn_simlearn.histogram._solver import Problem, Search, Solver
 from sklearn_simlearn.histogram._table import find_length_factors, truncate
 from sklearn_simlearn.metrics import RetrievalScorer, map_scorer

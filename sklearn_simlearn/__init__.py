@@ -1,9 +1,9 @@
 """Learn similarities that rank: retrieval in scikit-learn terms."""
 
 from sklearn_simlearn.angular import AngularBilinearRanker
-from sklearn_simlearn.histogram import HistogramRankSVM, search_weight_pattern
+from sklearn_simlearn.histogram import HistogramRankSVM
 from sklearn_simlearn.mahalanobis import SparseMahalanobisLearner
-from sklearn_simlearn.memory import MemoryVectorQuery, set_membership
+from sklearn_simlearn.memory import MemoryVectorQuery
 from sklearn_simlearn.oasis import OASIS
 from sklearn_simlearn.posterior import ClassPosteriorSimilarity
 
@@ -16,6 +16,4 @@ __all__ = [
     "HistogramRankSVM",
     "MemoryVectorQuery",
     "SparseMahalanobisLearner",
-    "search_weight_pattern",
-    "set_membership",
 ]

@@ -46,7 +46,7 @@ from sklearn_simlearn.model_selection import (
     QuerySplit,
     make_query_sets,
 )
-from sklearn_simlearn.report._measurement import Measured, measure
+from sklearn_simlearn.report._measurement import Measured, measure_estimator
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BurstinessSimilarity,
@@ -471,7 +471,7 @@ def _measure(row, task, show):
         X, y = X[known], task.labels[known]
     seconds = timed_fit(estimator, X, y, row.name, show)
     show(row.name, "search")
-    measured = measure(
+    measured = measure_estimator(
         estimator,
         task.X_test,
         task.y_test,

@@ -1,30 +1,31 @@
 """Count-pair similarity of word histograms, learned by a ranking SVM."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_simlearn._core.encoders import Encoder, Rescaled, Sides, mix
+from sklearn_simlearn._core.encoders import Encoder, Rescaled, mix
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import canonical_csr, check_counts
-from sklearn_simlearn._core.sklearn import Interval, StrOptions
-from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._core.sklearn import Interval, StrOptions, validate_params
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import HOLDOUT, START, choose
 from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.histogram._encoder import WeightTable, find_scale
 from sklearn_simlearn.histogram._histogram_fast import MAX_COUNT
+from sklearn_simlearn.histogram._pattern import merge_bins
 from sklearn_simlearn.histogram._solver import Solver, pose_problem
 from sklearn_simlearn.histogram._start import choose_hand_made, fit_hand_made
 from sklearn_simlearn.histogram._table import (
     CountTable,
+    find_truncation,
     group_words,
     make_pattern,
     truncate,
@@ -36,9 +37,6 @@ SHRINKAGES = (0.0, 0.25, 0.5, 0.75)
 # On the hold-out it is the ranking that counts: a wider gap, and some of the queries.
 HOLDOUT_TOL = 1e-2
 HOLDOUT_QUERIES = 500
-
-# Samples whose similarities set the scale of the learned one.
-N_COMPARED = 500
 
 
 class Setting(NamedTuple):
@@ -106,7 +104,7 @@ class HistogramRankSVM(SimilarityLearner):
     weight_pattern : array-like of shape (n + 1, n + 1) or "symmetric", default=None
         Bin of each pair of counts, the query's along the rows. Equal entries share a
         weight. "symmetric" has one weight for the counts (j, l) and (l, j). None leaves
-        a weight to each pair. :func:`search_weight_pattern` finds patterns.
+        a weight to each pair. `search_weight_pattern` finds patterns.
 
     holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
             default="auto"
@@ -187,7 +185,6 @@ class HistogramRankSVM(SimilarityLearner):
 
     See Also
     --------
-    search_weight_pattern : Fewer weights, by merging pairs of counts.
     sklearn_simlearn.similarities.AsymmetricSimilarity : Hand-made weights of the same
         kind, the closest competitor.
 
@@ -266,6 +263,60 @@ class HistogramRankSVM(SimilarityLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @validate_params(
+        {
+            "n_bins": [Interval(Integral, 2, None, closed="left")],
+            "cv": ["cv_object"],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def search_weight_pattern(
+        self, X: MatrixLike, y: MatrixLike, *, n_bins: int, cv: Any = None
+    ) -> list[tuple[float, np.ndarray]]:
+        """Merge pairs of counts greedily until there are few weights per group.
+
+        Adjacent bins are merged one by one, each time the two whose merger leaves the
+        highest mean average precision of the learned similarity. The search needs an
+        integer `truncation`, starts from `weight_pattern`, and learns without a
+        hold-out. The estimator itself is not fitted, and none of its parameters change.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+
+        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
+            Labels or a relevance matrix, as for `fit`.
+
+        n_bins : int
+            Number of bins at which to stop.
+
+        cv : int, cross-validation generator or iterable, default=None
+            Folds to judge a merger by. An int is the number of folds of a
+            :class:`~sklearn_simlearn.model_selection.ObjectKFold`. None judges it on
+            the training data.
+
+        Returns
+        -------
+        history : list of tuple (float, ndarray of shape (n + 1, n + 1))
+            Mean average precision and pattern after each merger, the pattern it began
+            with first. Any of them is a `weight_pattern`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_simlearn import HistogramRankSVM
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(np.arange(20), 3)
+        >>> X = rng.poisson(rng.gamma(0.1, 1.0, size=(20, 100))[y] + 0.1)
+        >>> learner = HistogramRankSVM(truncation=1, n_word_groups=1)
+        >>> history = learner.search_weight_pattern(X, y, n_bins=2)
+        >>> history[-1][1]
+        array([[0, 0],
+               [0, 1]])
+        """
+        return merge_bins(self, X, y, n_bins, cv)
+
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
@@ -328,7 +379,7 @@ class HistogramRankSVM(SimilarityLearner):
         queries = np.flatnonzero(relevance.find_queries())
         solver = self._pose(X, relevance, queries, pattern, setting.loss)
 
-        def describe():
+        def fitted_attributes():
             table = self._make_table(X, solver)
             encoder, scale = WeightTable(table), 1.0
             if hand_made is not None:
@@ -354,7 +405,7 @@ class HistogramRankSVM(SimilarityLearner):
         stop = False
         while not (stop or solver.is_done(self.tol)) and solver.n_iter < self.max_iter:
             solver.iterate(self.tol)
-            stop = advance("pass", describe)
+            stop = advance("pass", fitted_attributes)
         if not (stop or solver.is_done(self.tol)):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
@@ -368,7 +419,7 @@ class HistogramRankSVM(SimilarityLearner):
                 f'that loss="{setting.loss}" holds against the relevant ones are like '
                 "them. Set holdout, to fall back on a hand-made similarity."
             )
-        return describe()
+        return fitted_attributes()
 
     def _pose(self, X, relevance, queries, pattern, loss) -> Solver:
         n_counts = len(pattern)
@@ -404,45 +455,3 @@ class HistogramRankSVM(SimilarityLearner):
         tags.input_tags.positive_only = True
         tags.input_tags.categorical = True  # integers, in scikit-learn's vocabulary
         return tags
-
-
-@dataclass(frozen=True, eq=False)
-class WeightTable(Encoder):
-    """Counts compared by a table of weights; rows are CSR."""
-
-    table: CountTable
-
-    def queries(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, the weights of the query's count against all counts."""
-        return self.table.encode_queries(X)
-
-    def items(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, which count the item has."""
-        return self.table.encode_items(X)
-
-    def compare(self, sides: Sides) -> np.ndarray:
-        """Return the similarities, read off the table."""
-        return self.table.compare(sides.queries.X, sides.items.X, sides.n_threads)
-
-
-def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
-    """(histogram-scale)  Ratio of the spreads of the two similarities over items."""
-    X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
-    sides = Sides(X, X)
-    spread = _find_spread(sides.similarity(learned))
-    start_spread = _find_spread(sides.similarity(start))
-    return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
-
-
-def _find_spread(S):
-    """Return the standard deviation over the items other than the query."""
-    others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
-    return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))
-
-
-def find_truncation(counts: np.ndarray) -> int:
-    """Smallest n that fewer than 10 % of the positive counts exceed."""
-    for n in range(1, MAX_COUNT):
-        if not len(counts) or np.count_nonzero(counts > n) < 0.1 * len(counts):
-            return n
-    return MAX_COUNT

@@ -11,7 +11,11 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.products import N_ITEMS, N_QUERIES
 from sklearn_simlearn._core.rows import append_columns, count_indices
-from sklearn_simlearn.histogram._histogram_fast import COUNT_BITS, score_queries
+from sklearn_simlearn.histogram._histogram_fast import (
+    COUNT_BITS,
+    MAX_COUNT,
+    score_queries,
+)
 
 
 class Counts(NamedTuple):
@@ -116,7 +120,7 @@ class CountTable(NamedTuple):
     mean_length: float
     length_slope: float
 
-    def compare(
+    def similarity(
         self, X: sparse.csr_array, Y: sparse.csr_array, n_threads: int = 1
     ) -> np.ndarray:
         """(histogram-inverted)  Similarity of the rows of X to those of Y.
@@ -199,3 +203,11 @@ def _assemble(X, n, data, columns, indptr, more):
 def _index_type(largest):
     """The narrowest type of index that holds it."""
     return np.int32 if largest < 2**31 else np.int64
+
+
+def find_truncation(counts: np.ndarray) -> int:
+    """Smallest n that fewer than 10 % of the positive counts exceed."""
+    for n in range(1, MAX_COUNT):
+        if not len(counts) or np.count_nonzero(counts > n) < 0.1 * len(counts):
+            return n
+    return MAX_COUNT

@@ -1,6 +1,5 @@
 """Memory vectors: one query from several samples of an object."""
 
-from sklearn_simlearn.memory._membership import set_membership
 from sklearn_simlearn.memory._memory import MemoryVectorQuery
 
-__all__ = ["MemoryVectorQuery", "set_membership"]
+__all__ = ["MemoryVectorQuery"]

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.groups import Sets, read_groups
 from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.memory._weights import (
@@ -45,6 +46,18 @@ class Pooling:
         """Return what the queries are multiplied by before they are pooled."""
         weights, scale = self.weights(space, sets)
         return weights * scale
+
+    def scores(self, space: Space, sets: Sets, items: Matrix) -> np.ndarray:
+        """Return the sums of the scores of each set's queries, or the largest."""
+        compare, n_items = space.compare_with(items), items.shape[0]
+        S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
+        n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
+        pool = np.maximum if self.method == "max" else np.add
+        for start, block in sets.blocks(sets.sizes, n_rows):
+            scores = compare(block.rows) * self.factors(space, block)[:, None]
+            stop = start + len(block.sizes)
+            S[start:stop] = pool.reduceat(scores, block.offsets[:-1], axis=0)
+        return S
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
 """Several images of one object as one query (memory vectors)."""
 
-from functools import partial
 from numbers import Real
 from typing import Self
 
@@ -19,8 +18,8 @@ from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     fit_context,
-    get_chunk_n_rows,
     get_output_config,
+    validate_params,
 )
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
@@ -29,7 +28,13 @@ from sklearn_simlearn.memory._encoder import (
     Pooling,
     PrecomputedEncoder,
 )
-from sklearn_simlearn.memory._weights import KernelSpace, VectorSpace
+from sklearn_simlearn.memory._membership import check_testable, log_likelihood_ratio
+from sklearn_simlearn.memory._weights import (
+    KernelSpace,
+    VectorSpace,
+    check_square,
+    scaled_grams,
+)
 from sklearn_simlearn.metrics import map_scorer
 
 
@@ -98,17 +103,12 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
 
     See Also
     --------
-    set_membership : Test whether items are related to a query of a set.
-
     sklearn_simlearn.model_selection.make_query_sets : Draws sets to score.
-
     sklearn_simlearn.similarities.SelectiveMatchKernel : A similarity of local
         descriptors that memory weights extend to.
 
     Notes
     -----
-    Nothing is learned in `fit` unless by the `base_similarity`.
-
     A set of n queries with d features costs ``O(n ** 2 * d + n ** 3)`` time, or
     ``O(n * d ** 2 + d ** 3)`` where n exceeds d and there is no `base_similarity`; of
     sparse queries only stored values count. The system is solved in double precision
@@ -172,7 +172,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: MatrixLike, y: MatrixLike | None = None) -> Self:
-        """Fit the base similarity, if there is one.
+        """Fit the base similarity, if there is one; nothing else is learned.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
             if self._is_precomputed:
-                _check_square(rows)
+                check_square(rows)
             elif self.base_similarity is not None:
                 self.base_similarity_ = clone(self.base_similarity).fit(rows, y)
             self.encoder_ = self._make_encoder()
@@ -259,7 +259,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         check_is_fitted(self)
         X = self._check_rows(X)
         if self._is_precomputed:
-            _check_square(X)
+            check_square(X)
         if self.encoder_ is None:
             raise ValueError(
                 f"{self.base_similarity_!r} is not an inner product, so a set of "
@@ -267,20 +267,18 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             )
         M = self.encoder_.queries(X, groups)
         wants_frame = get_output_config("transform", self)["dense"] == "pandas"
-        if groups is not None and wants_frame and not sparse.issparse(M):
-            import pandas as pd
+        if groups is None or sparse.issparse(M) or not wants_frame:
+            return M
+        import pandas as pd
 
-            # Scikit-learn would give it the index of X, which has other rows.
-            names = read_groups(groups, X.shape[0]).names
-            index = pd.Index(names, name=getattr(groups, "name", None))
-            return pd.DataFrame(M, index=index)
-        return M
+        # Scikit-learn would give it the index of X, which has other rows.
+        names = read_groups(groups, X.shape[0]).names
+        index = pd.Index(names, name=getattr(groups, "name", None))
+        return pd.DataFrame(M, index=index)
 
     @available_if(_has_vectors)
     def transform_database(self, X: MatrixLike) -> Matrix:
-        """Items as an inner-product index stores them.
-
-        Only there if the similarity of single queries is an inner product.
+        """Encode items; available if single queries have an inner product.
 
         Parameters
         ----------
@@ -323,13 +321,11 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         Y = X if Y is None else self._check_rows(Y)
         sets = read_groups(groups, X.shape[0])
         space = self._space(X)
-        if not isinstance(space, VectorSpace):
-            compare = partial(space.compare, items=Y)
-            return self._pool_scores(space, sets, compare, Y.shape[0])
-        items = self.encoder_.items(Y)
-        if self.method == "max":
-            return self._pool_scores(space, sets, space.compare_with(items), Y.shape[0])
-        return inner_products(self.encoder_.vectors(space, sets), items)
+        has_vectors = isinstance(space, VectorSpace)
+        items = self.encoder_.items(Y) if has_vectors else Y
+        if has_vectors and self.method != "max":
+            return inner_products(self.encoder_.vectors(space, sets), items)
+        return self._pooling.scores(space, sets, items)
 
     def query_weights(
         self,
@@ -367,15 +363,63 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         X = self._check_rows(X)
         sets = read_groups(groups, X.shape[0])
         space = self._space(X)
-        weights, grams = np.empty(len(sets.rows)), []
+        weights = np.empty(len(sets.rows))
+        grams: list[np.ndarray] = []
         for _, block in space.blocks(sets):
             weights[block.rows], scale = self._pooling.weights(space, block)
             if return_gram:
-                last = np.cumsum(block.sizes**2)[:-1]
-                for s, gram in enumerate(np.split(space.grams(block), last)):
-                    part = scale[block.offsets[s] : block.offsets[s + 1], None]
-                    grams.append(gram.reshape(len(part), len(part)) * part * part.T)
+                grams += scaled_grams(space, block, scale)
         return (weights, grams) if return_gram else weights
+
+    @validate_params(
+        {"cosine": [Interval(Real, 0, 1, closed="neither")]},
+        prefer_skip_nested_validation=True,
+    )
+    def membership(
+        self,
+        X: MatrixLike,
+        Y: MatrixLike,
+        groups: ArrayLike | None = None,
+        *,
+        cosine: float = 0.5,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Test whether items are related to a query of a set.
+
+        Under H1 an item is a random direction, under H2 it has the given cosine with a
+        query of the set; see the :ref:`User Guide <memory>`. The test needs
+        ``base_similarity=None`` and ``normalize=True``, and any method but "max".
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Y : {array-like, sparse matrix} of shape (n_items, n_features)
+            Items.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query; each is a set of its own if None.
+
+        cosine : float, default=0.5
+            Cosine of a related item with its query.
+
+        Returns
+        -------
+        score : ndarray of shape (n_sets, n_items)
+            The similarity.
+
+        log_likelihood_ratio : ndarray of shape (n_sets, n_items)
+            Logarithm of the density of the score under H2 over that under H1. A
+            positive value speaks for a relation.
+        """
+        check_is_fitted(self)
+        check_testable(self)
+        X, Y = self._check_rows(X), self._check_rows(Y)
+        sets = read_groups(groups, X.shape[0])
+        space = self._space(X)
+        M = self.encoder_.vectors(space, sets)
+        score = inner_products(M, self.encoder_.items(Y))
+        return score, log_likelihood_ratio(score, M, space, sets, self.method, cosine)
 
     def score(
         self,
@@ -394,10 +438,8 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Samples: queries and items alike.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk; or a
-            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
-            a set if it is relevant to all its queries.
+            Targets, as for :class:`~sklearn_simlearn.metrics.RetrievalScorer`. An item
+            is relevant to a set if it is relevant to all its queries.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples as queries. That of a set is their mean.
@@ -413,19 +455,10 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         Returns
         -------
         score : float
-            Between 0 and 1. See :class:`~sklearn_simlearn.metrics.RetrievalScorer` for
-            other measures, which take `groups` too.
+            Between 0 and 1.
         """
-        return map_scorer(
-            self,
-            X,
-            y,
-            sample_weight=sample_weight,
-            groups=groups,
-            query_mask=query_mask,
-        )
-
-    # -- on checked input --
+        metadata = {"sample_weight": sample_weight, "groups": groups}
+        return map_scorer(self, X, y, query_mask=query_mask, **metadata)
 
     def _check_rows(self, X, *, reset=False):
         X = super()._check_rows(X, reset=reset)
@@ -445,22 +478,11 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
     def _space(self, X):
         """Return the queries as vectors, or by their similarities only."""
         if self._is_precomputed:
-            _check_square(X)
+            check_square(X)
         if self.encoder_ is not None:
             return self.encoder_.space(X)
         base = self.base_similarity_
         return KernelSpace(lambda rows, items: base.similarity(X[rows], items), X)
-
-    def _pool_scores(self, space, sets, compare, n_items):
-        """Return the sums of the scores of each set's queries, or the largest."""
-        S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
-        n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
-        pool = np.maximum if self.method == "max" else np.add
-        for start, block in sets.blocks(sets.sizes, n_rows):
-            scores = compare(block.rows) * self._pooling.factors(space, block)[:, None]
-            stop = start + len(block.sizes)
-            S[start:stop] = pool.reduceat(scores, block.offsets[:-1], axis=0)
-        return S
 
     @property
     def _is_precomputed(self):
@@ -476,11 +498,3 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             tags.input_tags = base.input_tags
             tags.target_tags = base.target_tags
         return tags
-
-
-def _check_square(X):
-    if X.shape[0] != X.shape[1]:
-        raise ValueError(
-            'With base_similarity="precomputed", X must hold the similarities of the '
-            f"queries to each other, so be square; got shape {X.shape}."
-        )

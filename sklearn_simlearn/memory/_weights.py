@@ -22,7 +22,7 @@ from sklearn_simlearn.memory._memory_fast import (
 
 # Numbers that a call of a kernel works on, so that a dense set is still in the cache
 # when its weights are known; also what bounds the memory and lets Ctrl-C through.
-BLOCK = 2**21
+NUMBERS_PER_CALL = 2**21
 
 # Eigenvalues of a Gram matrix, relative to the largest and to its size, that are noise:
 # of the order of its own rounding in double precision, or of the square of the rounding
@@ -61,7 +61,7 @@ class VectorSpace:
             per_query = np.add.reduceat(stored[sets.rows], sets.offsets[:-1])
         else:
             per_query = self.width
-        return sets.blocks(sets.sizes * (sets.sizes + per_query), BLOCK)
+        return sets.blocks(sets.sizes * (sets.sizes + per_query), NUMBERS_PER_CALL)
 
     def grams(self, sets: Sets) -> np.ndarray:
         """Gram matrices of all sets, one after the other."""
@@ -115,14 +115,14 @@ class KernelSpace:
     is_symmetric = False
 
     def __init__(self, compare: Callable[..., np.ndarray], X: Matrix):
-        self.compare = compare
+        self._compare = compare
         self.X = X
         self.dtype = X.dtype
         self.noise = 64 * np.finfo(self.dtype).eps
 
     def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
         """Sets whose Gram matrices are formed together."""
-        return sets.blocks(sets.sizes**2, BLOCK)
+        return sets.blocks(sets.sizes**2, NUMBERS_PER_CALL)
 
     def grams(self, sets: Sets) -> np.ndarray:
         """Gram matrices of all sets, one after the other."""
@@ -130,11 +130,15 @@ class KernelSpace:
         # computed in vain.
         grams = []
         for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
-            K = self.compare(block.rows, self.X[block.rows]).astype(np.float64)
+            K = self._compare(block.rows, self.X[block.rows]).astype(np.float64)
             K = (K + K.T) / 2
             edges = zip(block.offsets[:-1], block.offsets[1:], strict=True)
             grams += [K[low:high, low:high].ravel() for low, high in edges]
         return np.concatenate(grams)
+
+    def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
+        """A function from rows of queries to their similarities to all items."""
+        return lambda rows: self._compare(rows, items)
 
 
 def unit_scale(space: VectorSpace | KernelSpace, rows: np.ndarray) -> np.ndarray:
@@ -237,3 +241,25 @@ def _tall_weights(X, shrinkage, normalize):
     if shrinkage > 0:
         weights += (1 - X @ (V @ on_features)) / shrinkage
     return weights, scale
+
+
+def scaled_grams(
+    space: VectorSpace | KernelSpace, sets: Sets, scale: np.ndarray
+) -> list[np.ndarray]:
+    """Similarities of the queries of each set, after normalisation."""
+    last = np.cumsum(sets.sizes**2)[:-1]
+    parts = np.split(scale[:, None], sets.offsets[1:-1])
+    grams = np.split(space.grams(sets), last)
+    return [
+        gram.reshape(len(part), len(part)) * part * part.T
+        for gram, part in zip(grams, parts, strict=True)
+    ]
+
+
+def check_square(X: Matrix) -> None:
+    """Raise unless precomputed similarities have as many columns as rows."""
+    if X.shape[0] != X.shape[1]:
+        raise ValueError(
+            'With base_similarity="precomputed", X must hold the similarities of the '
+            f"queries to each other, so be square; got shape {X.shape}."
+        )

@@ -44,7 +44,7 @@ class Measured:
         return self.report.average_precision - other.report.average_precision
 
 
-def measure(
+def measure_estimator(
     estimator, X, y, *, query_mask=None, groups=None, fit_seconds: float | None = None
 ) -> Measured:
     """Let samples query each other, with a fitted estimator."""

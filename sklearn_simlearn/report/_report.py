@@ -15,7 +15,7 @@ from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.display._curves import check_baselines
 from sklearn_simlearn.display._pictures import check_length
 from sklearn_simlearn.report._findings import Findings
-from sklearn_simlearn.report._measurement import measure
+from sklearn_simlearn.report._measurement import measure_estimator
 from sklearn_simlearn.report._page import make_page
 
 
@@ -150,7 +150,7 @@ class RetrievalReport:
                     estimator = clone(estimator)
                     seconds = timed_fit(estimator, X_train, y_train, name, show)
                 show(name, "search")
-                measured[name] = measure(
+                measured[name] = measure_estimator(
                     estimator, X, y, query_mask=query_mask, fit_seconds=seconds
                 )
         self._take(

@@ -15,9 +15,9 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.histogram import _histogram, _table
-from sklearn_simlearn.histogram._histogram import find_scale, find_truncation
+from sklearn_simlearn.histogram._encoder import find_scale
 from sklearn_simlearn.histogram._histogram_fast import ascend, find_cuts, score_queries
-from sklearn_simlearn.histogram._pattern import find_mergers, search_weight_pattern
+from sklearn_simlearn.histogram._pattern import find_mergers
 from sklearn_simlearn.histogram._solver import (
     N_SLOTS,
     Search,
@@ -30,6 +30,7 @@ from sklearn_simlearn.histogram._start import _halve_in_pairs, choose_hand_made
 from sklearn_simlearn.histogram._table import (
     CountTable,
     find_gains,
+    find_truncation,
     group_words,
     make_pattern,
     truncate,
@@ -168,7 +169,7 @@ def test_similarity_and_product_of_the_encodings_are_the_double_sum(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_table, "N_ITEMS", 3)
         patch.setattr(_table, "N_QUERIES", 2)
-        S = table.compare(sparse.csr_array(Q), sparse.csr_array(D), n_threads=2)
+        S = table.similarity(sparse.csr_array(Q), sparse.csr_array(D), n_threads=2)
     assert S.dtype == Q.dtype
     assert_allclose(S, expected, atol=tolerance)
 
@@ -664,7 +665,7 @@ def test_each_merger_is_the_best_of_its_step(cv, counts):
     X, y = counts[0][:60], counts[1][:60]
     options = {"truncation": 1, "n_word_groups": 1, "loss": "pairwise"}
     learner = HistogramRankSVM(**options)
-    history = search_weight_pattern(learner, X, y, n_bins=2, cv=cv)
+    history = learner.search_weight_pattern(X, y, n_bins=2, cv=cv)
     assert [pattern.max() + 1 for _, pattern in history] == [4, 3, 2]
     if cv is None:
         for (_, before), (value, after) in itertools.pairwise(history):
@@ -680,15 +681,15 @@ def test_each_merger_is_the_best_of_its_step(cv, counts):
 
 
 def test_enough_bins_need_no_search(counts):
-    ((_, pattern),) = search_weight_pattern(
-        plain(truncation=1, loss="pairwise"), *counts, n_bins=4
+    ((_, pattern),) = plain(truncation=1, loss="pairwise").search_weight_pattern(
+        *counts, n_bins=4
     )
     assert_array_equal(pattern, [[0, 1], [2, 3]])
 
 
 def test_the_search_needs_a_truncation(counts):
     with pytest.raises(ValueError, match="set it to an integer instead of 'auto'"):
-        search_weight_pattern(plain(truncation="auto"), *counts, n_bins=4)
+        plain(truncation="auto").search_weight_pattern(*counts, n_bins=4)
 
 
 def test_mean_length_is_that_of_the_training_samples(counts):
@@ -793,7 +794,7 @@ def test_mixtures_are_inner_products(rng):
     model.n_features_in_ = X.shape[1]
     vars(model).update(attributes)
     table = model.encoder_.learned.base
-    learned = table.table.compare(sparse.csr_array(X), sparse.csr_array(X))
+    learned = table.table.similarity(sparse.csr_array(X), sparse.csr_array(X))
     expected = 0.75 * learned / model.scale_ + 0.25 * hand_made.similarity(X)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
     product = model.transform(X) @ model.transform_database(X).T

@@ -26,7 +26,6 @@ from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._core.groups import sets_of_one
 from sklearn_simlearn.base import EncodedSimilarityMixin, Encoder
 from sklearn_simlearn.contract import check_learner, storage_states
-from sklearn_simlearn.memory._membership import set_membership
 from sklearn_simlearn.memory._memory_fast import (
     dense_grams,
     dense_sums,
@@ -34,7 +33,7 @@ from sklearn_simlearn.memory._memory_fast import (
     sparse_grams,
 )
 from sklearn_simlearn.memory._weights import VectorSpace
-from sklearn_simlearn.metrics import map_scorer, precision_at_1_scorer
+from sklearn_simlearn.metrics import RetrievalScorer, map_scorer
 from sklearn_simlearn.model_selection import make_query_sets
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
@@ -324,9 +323,9 @@ def test_blocks_do_not_show(rng, monkeypatch):
         memory = MemoryVectorQuery(method=method).fit(X)
         whole = memory.similarity(X, groups=groups)
         with monkeypatch.context() as patch:
-            patch.setattr("sklearn_simlearn.memory._weights.BLOCK", 50)
+            patch.setattr("sklearn_simlearn.memory._weights.NUMBERS_PER_CALL", 50)
             patch.setattr(
-                "sklearn_simlearn.memory._memory.get_chunk_n_rows", lambda *_, **__: 7
+                "sklearn_simlearn.memory._encoder.get_chunk_n_rows", lambda *_, **__: 7
             )
             assert_allclose(memory.similarity(X, groups=groups), whole)
 
@@ -653,7 +652,7 @@ def test_membership_ratio_matches_the_densities(rng):
 
     for method, divisor in [("sum", 1), ("average", n)]:
         memory = MemoryVectorQuery(method=method).fit(X)
-        score, ratio = set_membership(memory, X, Y, groups, cosine=rho)
+        score, ratio = memory.membership(X, Y, groups, cosine=rho)
         assert_allclose(score, memory.similarity(X, Y, groups))
         related = np.where(n > 1, n - 1, 1 - rho**2)
         expected = stats.norm.logpdf(
@@ -663,21 +662,21 @@ def test_membership_ratio_matches_the_densities(rng):
         assert_allclose(ratio, expected)
 
     memory = MemoryVectorQuery(alpha=0).fit(X)
-    score, ratio = set_membership(memory, X, Y, groups, cosine=rho)
+    score, ratio = memory.membership(X, Y, groups, cosine=rho)
     deviation = np.linalg.norm(memory.transform(X, groups), axis=1)[:, None] / np.sqrt(
         50
     )
     expected = stats.norm.logpdf(score, rho, np.sqrt(1 - rho**2) * deviation)
     expected -= stats.norm.logpdf(score, 0, deviation)
     assert_allclose(ratio, expected)
-    from_sparse = set_membership(memory, sparse.csr_array(X), Y, groups, cosine=rho)
+    from_sparse = memory.membership(sparse.csr_array(X), Y, groups, cosine=rho)
     assert_allclose(from_sparse[1], ratio)
 
 
 def test_membership_under_a_ridge_expects_what_the_queries_score(rng):
     X = unit_rows(rng, 5, 50)
     memory = MemoryVectorQuery(alpha=2.0).fit(X)
-    score, ratio = set_membership(memory, X, X, np.zeros(5), cosine=0.9)
+    score, ratio = memory.membership(X, X, np.zeros(5), cosine=0.9)
     mean, deviation = (
         0.9 * score.mean(),
         np.linalg.norm(memory.transform(X, np.zeros(5))),
@@ -689,7 +688,7 @@ def test_membership_under_a_ridge_expects_what_the_queries_score(rng):
 
 def test_membership_of_an_empty_set_says_nothing():
     X = np.zeros((1, 3))
-    score, ratio = set_membership(MemoryVectorQuery().fit(X), X, np.eye(3))
+    score, ratio = MemoryVectorQuery().fit(X).membership(X, np.eye(3))
     assert_array_equal(score, np.zeros((1, 3)))
     assert_array_equal(ratio, np.zeros((1, 3)))
 
@@ -736,11 +735,11 @@ def test_membership_needs_directions(rng):
         MemoryVectorQuery(alpha=0, normalize=False),
     ):
         with pytest.raises(ValueError, match="base_similarity=None and normalize=True"):
-            set_membership(memory.fit(X), X, X)
+            memory.fit(X).membership(X, X)
     with pytest.raises(ValueError, match='method="max" has no membership test'):
-        set_membership(MemoryVectorQuery(method="max").fit(X), X, X)
+        MemoryVectorQuery(method="max").fit(X).membership(X, X)
     with pytest.raises(ValueError, match="'cosine' parameter"):
-        set_membership(MemoryVectorQuery().fit(X), X, X, cosine=1.0)
+        MemoryVectorQuery().fit(X).membership(X, X, cosine=1.0)
 
 
 # -- score --
@@ -804,7 +803,7 @@ def test_drawn_sets_are_scored_by_any_measure():
     memory = MemoryVectorQuery(alpha=0).fit(X)
     values = naive_score(X, y, sets)
     assert memory.score(X, y, groups=groups) == pytest.approx(np.mean(values))
-    assert precision_at_1_scorer(memory, X, y, groups=groups) > 0.9
+    assert RetrievalScorer("precision", k=1)(memory, X, y, groups=groups) > 0.9
 
 
 def test_without_groups_the_score_is_that_of_the_other_learners(blobs):
