@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -11,85 +10,15 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_array, gen_batches
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.labels import DISTRACTOR, as_array, read_labels
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
-from sklearn_simlearn._core.typing import MatrixLike
+from sklearn_simlearn._core.targets import PairwiseRelevance
 from sklearn_simlearn._core.warn import warn_user
 
 # Weights outside these bounds have products that leave the range of a double.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-150, 1e150
-
-
-class PairwiseRelevance:
-    """Relevance of samples to each other, given pair by pair.
-
-    Pass it as `y` wherever labels are accepted: to learners, scorers, splitters and
-    :func:`retrieval_report`. Relevance by pairs need not be symmetric, nor transitive:
-    A and B may show one object, B and C another. In a cross-validation, rows and
-    columns are taken together, so that a fold keeps the pairs inside it.
-
-    Parameters
-    ----------
-    matrix : {array-like, sparse matrix} of shape (n_samples, n_samples)
-        Positive where sample j (column) is relevant to sample i (row) as a query, and
-        the value says how much; zero where it is not; negative where it is junk for
-        that query. The diagonal is ignored.
-
-    Attributes
-    ----------
-    matrix : csr_array of shape (n_samples, n_samples)
-        The pairs, without the diagonal.
-
-    Examples
-    --------
-    >>> from sklearn_simlearn.metrics import PairwiseRelevance
-    >>> y = PairwiseRelevance([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    >>> y
-    PairwiseRelevance(n_samples=3, n_pairs=4)
-    >>> y[[0, 1]].matrix.toarray()
-    array([[0., 1.],
-           [1., 0.]])
-    """
-
-    def __init__(self, matrix: MatrixLike):
-        matrix = check_array(
-            matrix, accept_sparse="csr", dtype=np.float64, input_name="matrix"
-        )
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(
-                "Pairwise relevance needs one row and one column per sample; got shape "
-                f"{matrix.shape}. A matrix with other columns is passed as y itself."
-            )
-        matrix = canonical_csr(matrix).tocoo()
-        off = matrix.row != matrix.col
-        self.matrix = sparse.csr_array(
-            (matrix.data[off], (matrix.row[off], matrix.col[off])), shape=matrix.shape
-        )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of samples, twice."""
-        return self.matrix.shape
-
-    def __len__(self) -> int:
-        return self.matrix.shape[0]
-
-    def __getitem__(self, rows) -> "PairwiseRelevance":
-        # Scikit-learn indexes by (rows, ...).
-        if isinstance(rows, tuple):
-            rows = rows[0]
-        rows = np.atleast_1d(np.arange(len(self))[rows])
-        part = copy(self)
-        part.matrix = self.matrix[rows][:, rows]
-        return part
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("PairwiseRelevance is no array: use its attribute `matrix`.")
-
-    def __repr__(self):
-        n_pairs = np.count_nonzero(self.matrix.data > 0)
-        return f"PairwiseRelevance(n_samples={len(self)}, n_pairs={n_pairs})"
 
 
 class Relevance(ABC):
@@ -501,6 +430,12 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
     -------
     relevance : Relevance
     """
+    if isinstance(y, Judgements):
+        raise TypeError(
+            "Judgements relate queries to documents, not samples to samples. Learners "
+            "and splitters by object take labels, a relevance matrix or "
+            "PairwiseRelevance. To split the queries, use KFold."
+        )
     if not (sparse.issparse(y) or isinstance(y, PairwiseRelevance)):
         y = as_array(y)
     if n_samples is not None and y.shape[0] != n_samples:
@@ -515,6 +450,8 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
 
 def stack_targets(first, second):
     """One `y` for the samples of two: labels with labels, matrices with matrices."""
+    if isinstance(first, Judgements) or isinstance(second, Judgements):
+        raise ValueError("Judgements have documents of their own to search in.")
     if isinstance(first, PairwiseRelevance) or isinstance(second, PairwiseRelevance):
         raise ValueError(
             "PairwiseRelevance says nothing about the samples of another set. Put the "

@@ -71,8 +71,8 @@ def _are_sound(X, estimator):
     return bool(((squares >= X.shape[1] * low**2) & (squares <= high**2)).all())
 
 
-def canonical_csr(X) -> sparse.csr_array:
-    """CSR with sorted columns, each at most once, and no stored zero.
+def canonical_csr(X, *, keep_zeros: bool = False) -> sparse.csr_array:
+    """CSR with sorted columns, each at most once, and no stored zero unless kept.
 
     Indices and offsets are of one integer type, 32 bits where these suffice. The
     arrays may be those of X, so they are to be read only.
@@ -89,7 +89,7 @@ def canonical_csr(X) -> sparse.csr_array:
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    if not X.data.all():
+    if not (keep_zeros or X.data.all()):
         X = X.copy()
         X.eliminate_zeros()
     return X

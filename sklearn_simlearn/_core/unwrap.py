@@ -45,7 +45,7 @@ class Model:
     def has_encodings(self) -> bool:
         """Whether the similarity is an inner product of encodings."""
         return self.learner is None or (
-            hasattr(self.learner, "transform_database") and not self._is_pairwise
+            hasattr(self.learner, "transform_database") and not self.is_pairwise
         )
 
     @property
@@ -57,9 +57,9 @@ class Model:
         )
 
     @property
-    def _is_pairwise(self):
+    def is_pairwise(self) -> bool:
         """Whether samples are rows of a matrix of similarities to each other."""
-        return get_tags(self.learner).input_tags.pairwise
+        return self.learner is not None and get_tags(self.learner).input_tags.pairwise
 
     def prepare(self, X):
         """Samples as the learner takes them; sparse ones as canonical CSR."""
@@ -125,7 +125,7 @@ class Model:
         def compare(X, rows, groups):
             params = {"groups": groups} if in_groups else {}
             X_queries, Y = take_rows(X, rows), X_items
-            if self._is_pairwise:
+            if self.is_pairwise:
                 X_queries, Y = X_queries[:, rows], Y[:, rows]
             # It may be that of a user's estimator, of integers too.
             return check_array(

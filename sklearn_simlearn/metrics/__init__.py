@@ -1,11 +1,12 @@
 """Ranking measures, per query and averaged, and the scorers made of them."""
 
-from sklearn_simlearn._core.relevance import PairwiseRelevance
-from sklearn_simlearn.metrics._average_precision import (
+from sklearn_simlearn._core.judgements import Judgements, judgements_from_table
+from sklearn_simlearn._core.targets import PairwiseRelevance
+from sklearn_simlearn.metrics._precision_recall import (
     average_precision,
     mean_average_precision,
+    precision_recall_curve,
 )
-from sklearn_simlearn.metrics._curve import precision_recall_curve
 from sklearn_simlearn.metrics._ranking import (
     ndcg_at_k,
     precision_at_k,
@@ -14,16 +15,15 @@ from sklearn_simlearn.metrics._ranking import (
     reciprocal_rank,
     top4_score,
 )
-from sklearn_simlearn.metrics._scorer import (
-    RetrievalScorer,
-    map_scorer,
-    retrieval_report,
-)
+from sklearn_simlearn.metrics._report import retrieval_report
+from sklearn_simlearn.metrics._scorer import RetrievalScorer, map_scorer
 
 __all__ = [
+    "Judgements",
     "PairwiseRelevance",
     "RetrievalScorer",
     "average_precision",
+    "judgements_from_table",
     "map_scorer",
     "mean_average_precision",
     "ndcg_at_k",

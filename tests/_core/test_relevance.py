@@ -214,7 +214,7 @@ def test_bad_pairs():
         PairwiseRelevance(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="matrix contains NaN"):
         PairwiseRelevance([[0, np.nan], [0, 0]])
-    with pytest.raises(TypeError, match="is no array"):
+    with pytest.raises(TypeError, match="is not an array: use its attribute `matrix`"):
         np.asarray(PairwiseRelevance(PAIRS))
     with pytest.raises(ValueError, match="same number of samples; got 5 and 4"):
         check_relevance(PairwiseRelevance(PAIRS), n_samples=4)

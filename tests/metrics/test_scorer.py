@@ -291,6 +291,18 @@ def test_an_eighth_measure_is_an_entry_of_the_table(digits, hit_rate):
         RetrievalScorer("hit_rate", gain="linear")
 
 
+def test_a_sparse_relevance_matrix_in_a_search_without_parameters(digits):
+    """The remedy of the user guide, for scikit-learn refuses a sparse y otherwise."""
+    X, y = digits
+    Y = sparse.csr_array(y[:, None] == np.arange(10)).astype(float)
+    options = {"scoring": map_scorer, "cv": StratifiedKFold(2).split(X, y)}
+    options["cv"] = list(options["cv"])
+    search = GridSearchCV(CosineSimilarity(use_idf=False), {}, **options).fit(X, Y)
+    found = [search.cv_results_[f"split{i}_test_score"][0] for i in range(2)]
+    dense = cross_val_score(CosineSimilarity(use_idf=False), X, Y.toarray(), **options)
+    assert_array_equal(found, dense)
+
+
 def test_graded_relevance_reaches_ndcg(digits, rng):
     X, _ = digits
     y = rng.random((200, 4)) * (rng.random((200, 4)) < 0.2)

@@ -286,7 +286,7 @@ def test_saving(models, counts, tmp_path, monkeypatch):
 def test_bad_options(options, message, models, counts, monkeypatch):
     """Found before anything is measured."""
     X, y = counts
-    monkeypatch.setattr("sklearn_simlearn.report._report.measure", None)
+    monkeypatch.setattr("sklearn_simlearn.report._report.measure_estimator", None)
     with pytest.raises(ValueError, match=message):
         RetrievalReport(models, X, y, **options)
 

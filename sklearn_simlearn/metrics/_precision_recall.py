@@ -1,4 +1,4 @@
-"""Average precision over a relevance and a similarity matrix."""
+"""Average precision and precision-recall curves."""
 
 from typing import Literal
 
@@ -11,9 +11,17 @@ from sklearn_simlearn.metrics._measure import (
     COMMON_CONSTRAINTS,
     MEASURES,
     Empty,
+    Ranks,
     Ties,
 )
-from sklearn_simlearn.metrics._queries import measure_matrices
+from sklearn_simlearn.metrics._queries import (
+    check_query_weight,
+    mean_over_queries,
+    measure_matrices,
+    settle_empty,
+    values_per_query,
+)
+from sklearn_simlearn.metrics._ranking_fast import best_precision_from
 
 
 @validate_params(
@@ -200,3 +208,110 @@ def mean_average_precision(
         sample_weight=sample_weight,
         n_jobs=n_jobs,
     )
+
+
+@validate_params(
+    COMMON_CONSTRAINTS | {"recall_levels": ["array-like", None]},
+    prefer_skip_nested_validation=True,
+)
+def precision_recall_curve(
+    relevance: MatrixLike,
+    similarity: ArrayLike,
+    *,
+    recall_levels: ArrayLike | None = None,
+    ties: Ties = "average",
+    empty: Empty = "skip",
+    junk: MatrixLike | None = None,
+    average: bool = True,
+    sample_weight: ArrayLike | None = None,
+    n_jobs: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interpolated precision at fixed levels of recall, averaged over the queries.
+
+    The precision at recall r is the best precision at any rank where recall is at
+    least r, the convention of trec_eval.
+
+    Parameters
+    ----------
+    relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
+        Positive where an item is relevant to a query, zero where it is not, negative
+        where it is junk.
+
+    similarity : array-like of shape (n_queries, n_items)
+        Larger is more similar; no NaN.
+
+    recall_levels : array-like of shape (n_levels,), default=None
+        Levels between 0 and 1; 0, 0.01, ..., 1 if None.
+
+    ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
+        What becomes of items of equal similarity: relevant ones evenly mixed among
+        the others, relevant ones first, relevant ones last, or lower columns first.
+
+    empty : {"skip", "zero", "error"}, default="skip"
+        What a query with no relevant item is worth, as for :func:`average_precision`.
+
+    junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
+            shape (n_items,), default=None
+        Items to take off the lists, as for :func:`average_precision`.
+
+    average : bool, default=True
+        Return the mean curve instead of one curve per query.
+
+    sample_weight : array-like of shape (n_queries,), default=None
+        Weights of the queries in the mean.
+
+    n_jobs : int, default=None
+        Threads over the queries.
+
+    Returns
+    -------
+    precision : ndarray of shape (n_levels,) or (n_queries, n_levels)
+        Mean over the queries, or one curve each with ``average=False``.
+
+    recall : ndarray of shape (n_levels,)
+        The levels.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.metrics import precision_recall_curve
+    >>> precision_recall_curve([[1, 0, 1]], [[9, 8, 7]], recall_levels=[0.5, 1])
+    (array([1.        , 0.666...]), array([0.5, 1. ]))
+    """
+    levels = check_recall_levels(recall_levels)
+    curve = values_per_query(
+        lambda ranks: interpolated_precision(ranks, levels),
+        relevance,
+        similarity,
+        junk=junk,
+        ties=ties,
+        n_jobs=n_jobs,
+    )
+    curve = settle_empty(curve, empty)
+    if average:
+        if sample_weight is not None:
+            sample_weight = check_query_weight(sample_weight, curve)
+        curve = np.array([mean_over_queries(c, sample_weight) for c in curve.T])
+    return curve, levels
+
+
+def interpolated_precision(ranks: Ranks, levels: np.ndarray) -> np.ndarray:
+    """Highest precision from each level of recall on, NaN where nothing is relevant."""
+    best = np.empty(len(ranks.n_above))
+    best_precision_from(ranks.offsets, ranks.n_above, ranks.n_tied, best)
+    # The first relevant item at which recall reaches the level, where 1e-9 forgives
+    # the rounding of levels such as 0.1.
+    some = ranks.n_relevant > 0
+    place = np.ceil(ranks.n_relevant[some, None] * levels - 1e-9).astype(np.int64) - 1
+    curve = np.full((len(some), len(levels)), np.nan)
+    curve[some] = best[ranks.offsets[:-1][some, None] + np.maximum(place, 0)]
+    return curve
+
+
+def check_recall_levels(levels: ArrayLike | None) -> np.ndarray:
+    """Check levels of recall; 0, 0.01, ..., 1 if None."""
+    if levels is None:
+        return np.linspace(0, 1, 101)
+    levels = np.asarray(levels, dtype=np.float64)
+    if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError("recall_levels must be numbers between 0 and 1.")
+    return levels

@@ -1,0 +1,377 @@
+"""Judgements of queries against documents."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.utils import check_array
+
+from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.sklearn import StrOptions, num_samples, validate_params
+from sklearn_simlearn._core.targets import SlicedTarget
+from sklearn_simlearn._core.typing import MatrixLike
+
+# Ids that an error message shows.
+N_SHOWN = 3
+
+
+class Judgements(SlicedTarget):
+    """Relevance of documents to queries, with the documents.
+
+    Pass it as `y` to :class:`RetrievalScorer`, `map_scorer` and
+    :func:`retrieval_report`: the rows of `X` are the queries, and all documents are
+    ranked for each of them. Cross-validation splits the queries; every part keeps all
+    documents.
+
+    Parameters
+    ----------
+    relevance : {array-like, sparse matrix} of shape (n_queries, n_documents)
+        Positive where a document (column) is relevant to a query (row), and the value
+        is its gain; negative where it is junk, which is taken off the query's list. A
+        stored zero of a sparse matrix was judged as not relevant, an entry that is not
+        stored was not judged. Measures count both as not relevant.
+
+    documents : {array-like, sparse matrix, list} of length n_documents
+        Documents in the form in which the estimator takes samples, such as vectors,
+        texts or a frame. They are kept by reference.
+
+    query_ids : array-like of shape (n_queries,), default=None
+        Names of the queries, all different: strings, or integers, which become strings.
+
+    document_ids : array-like of shape (n_documents,), default=None
+        Names of the documents, all different.
+
+    Attributes
+    ----------
+    relevance : csr_array of shape (n_queries, n_documents), float64
+        The judgements; stored zeros are kept.
+
+    documents : object
+        The documents.
+
+    query_ids : ndarray of shape (n_queries,), dtype str, or None
+        Names of the queries.
+
+    document_ids : ndarray of shape (n_documents,), dtype str, or None
+        Names of the documents.
+
+    See Also
+    --------
+    judgements_from_table : Judgements from a table of clicks or of qrels.
+    PairwiseRelevance : Relevance of samples to each other.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import train_test_split
+    >>> from sklearn_simlearn.metrics import Judgements, RetrievalScorer
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> documents = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]
+    >>> queries = [[0.9, 0.1], [0.1, 0.9]]
+    >>> y = Judgements([[2, 1, 0], [0, 1, 2]], documents)
+    >>> y
+    Judgements(n_queries=2, n_documents=3, n_judged=4)
+    >>> y[:1].relevance.toarray()
+    array([[2., 1., 0.]])
+    >>> model = CosineSimilarity().fit(documents)
+    >>> RetrievalScorer("ndcg", k=10)(model, queries, y)
+    1.0
+    """
+
+    _array_attribute = "relevance"
+
+    def __init__(
+        self,
+        relevance: MatrixLike,
+        documents: Any,
+        *,
+        query_ids: ArrayLike | None = None,
+        document_ids: ArrayLike | None = None,
+    ):
+        relevance = check_array(
+            relevance, accept_sparse="csr", dtype=np.float64, input_name="relevance"
+        )
+        n_queries, n_documents = relevance.shape
+        if num_samples(documents) != n_documents:
+            raise ValueError(
+                "relevance needs one column per document; it has shape "
+                f"{relevance.shape} for {num_samples(documents)} documents."
+            )
+        self.query_ids = _read_names(query_ids, n_queries, "query_ids")
+        self.document_ids = _read_names(document_ids, n_documents, "document_ids")
+        self.relevance = canonical_csr(relevance, keep_zeros=True)
+        self.documents = documents
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of queries and number of documents."""
+        return self.relevance.shape
+
+    def __len__(self) -> int:
+        return self.relevance.shape[0]
+
+    def __getitem__(self, rows: Any) -> Self:
+        rows = self._find_rows(rows)
+        part = copy(self)
+        part.relevance = self.relevance[rows]
+        if self.query_ids is not None:
+            part.query_ids = self.query_ids[rows]
+        return part
+
+    def __repr__(self) -> str:
+        n_queries, n_documents = self.shape
+        return (
+            f"Judgements(n_queries={n_queries}, n_documents={n_documents}, "
+            f"n_judged={self.relevance.nnz})"
+        )
+
+
+@validate_params(
+    {
+        "query": [str],
+        "document": [str],
+        "relevance": [str, None],
+        "query_ids": ["array-like", None],
+        "document_ids": ["array-like", None],
+        "aggregate": [StrOptions({"sum", "max", "mean", "error"})],
+    },
+    prefer_skip_nested_validation=True,
+)
+def judgements_from_table(
+    table: Any,
+    documents: Any,
+    *,
+    query: str,
+    document: str,
+    relevance: str | None = None,
+    query_ids: ArrayLike | None = None,
+    document_ids: ArrayLike | None = None,
+    aggregate: Literal["sum", "max", "mean", "error"] = "sum",
+) -> Judgements:
+    """Make judgements of a table with a query and a document in each row.
+
+    Parameters
+    ----------
+    table : pandas or polars DataFrame, or dict of columns
+        One row per judgement or click, such as the result of :func:`read_qrels`.
+
+    documents : {array-like, sparse matrix, list} of length n_documents
+        The documents, as for :class:`Judgements`.
+
+    query, document : str
+        Columns with the ids of queries and documents.
+
+    relevance : str, default=None
+        Column with the relevance. Each row counts 1 if None.
+
+    query_ids : array-like of shape (n_queries,), default=None
+        Ids of the queries in the order of the rows of `X`. A query without a row in the
+        table has no judgements. The order of the table if None.
+
+    document_ids : array-like of shape (n_documents,), default=None
+        Ids of the documents. If None, the column `document` holds row numbers.
+
+    aggregate : {"sum", "max", "mean", "error"}, default="sum"
+        Relevance of a pair that occurs in several rows: clicks add up. "error" raises.
+
+    Returns
+    -------
+    judgements : Judgements
+        With one row per query.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.metrics import judgements_from_table
+    >>> clicks = {"query": ["cat", "cat", "dog"], "page": ["p2", "p2", "p1"]}
+    >>> y = judgements_from_table(
+    ...     clicks,
+    ...     ["About dogs.", "About cats."],
+    ...     query="query",
+    ...     document="page",
+    ...     document_ids=["p1", "p2"],
+    ... )
+    >>> y.query_ids, y.relevance.toarray()
+    (array(['cat', 'dog'], dtype='<U3'), array([[0., 2.],
+           [1., 0.]]))
+    """
+    of_query = read_ids(read_column(table, query), f"The column {query!r}")
+    n_documents = num_samples(documents)
+    if document_ids is None:
+        column = _read_row_numbers(read_column(table, document), document, n_documents)
+    else:
+        document_ids = read_ids(document_ids, "document_ids")
+        of_document = read_ids(read_column(table, document), f"The column {document!r}")
+        known = {id_: i for i, id_ in enumerate(document_ids)}
+        column = find_ids(of_document, known, "document_ids")
+    if query_ids is None:
+        numbers: dict[str, int] = {}
+        row = number_ids(of_query, numbers)
+        query_ids = list(numbers)
+    else:
+        query_ids = read_ids(query_ids, "query_ids")
+        known = {id_: i for i, id_ in enumerate(query_ids)}
+        row = find_ids(of_query, known, "query_ids")
+    value = np.ones(len(row))
+    if relevance is not None:
+        value = _read_numbers(read_column(table, relevance), relevance)
+    if not len(row) == len(column) == len(value):
+        raise ValueError(
+            f"The columns of the table differ in length: {len(row)}, {len(column)} and "
+            f"{len(value)} rows."
+        )
+    first, value = aggregate_pairs(row, column, value, aggregate)
+    if len(first) < len(row) and aggregate == "error":
+        raise ValueError(
+            f"{len(row) - len(first)} rows of the table repeat a pair of query and "
+            'document. Pass aggregate="sum", "max" or "mean" to combine them.'
+        )
+    matrix = sparse.csr_array(
+        (value, (row[first], column[first])), shape=(len(query_ids), n_documents)
+    )
+    return Judgements(matrix, documents, query_ids=query_ids, document_ids=document_ids)
+
+
+def aggregate_pairs(
+    row: np.ndarray, column: np.ndarray, value: np.ndarray, rule: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Combine the values of equal pairs.
+
+    Returns
+    -------
+    first : ndarray of int
+        First place of each pair in the input, the pairs in sorted order.
+
+    value : ndarray
+        Sum, maximum or mean of the values of each pair.
+    """
+    order = np.lexsort((column, row))
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (np.diff(row[order]) != 0) | (np.diff(column[order]) != 0)
+    start = np.flatnonzero(is_new)
+    if len(start) < len(order):
+        pool = np.maximum if rule == "max" else np.add
+        value = pool.reduceat(value[order], start)
+        if rule == "mean":
+            value = value / np.diff(np.append(start, len(order)))
+    else:
+        value = value[order]
+    return order[start], value
+
+
+def read_column(table: Any, name: str) -> Any:
+    """Column of a frame or of a dict of columns."""
+    try:
+        return table[name]
+    except Exception as error:
+        columns = getattr(table, "columns", None)
+        columns = list(table) if columns is None else list(columns)
+        raise ValueError(
+            f"The table has no column {name!r}; it has {columns}."
+        ) from error
+
+
+def _read_names(ids, n, name):
+    if ids is None:
+        return None
+    ids = read_ids(ids, name)
+    if len(ids) != n:
+        raise ValueError(f"{name} must hold {n} ids; got {len(ids)}.")
+    refuse_repeated(ids, name)
+    return np.array(ids, dtype=str)
+
+
+def _read_row_numbers(values, name, n_documents):
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"The column {name!r} must hold row numbers of the documents, integers, "
+            "unless document_ids is given."
+        )
+    wrong = (numbers < 0) | (numbers >= n_documents)
+    if wrong.any():
+        raise ValueError(
+            f"The column {name!r} holds {numbers[wrong][0]}, but there are "
+            f"{n_documents} documents, numbered from 0."
+        )
+    return numbers.astype(np.int64)
+
+
+def _read_numbers(values, name):
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"The column {name!r} must hold numbers; got dtype {values.dtype}."
+        )
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"The column {name!r} contains NaN or infinity.")
+    return values
+
+
+# -- ids --
+
+
+def read_ids(ids: Any, name: str) -> list[str]:
+    """Ids as strings.
+
+    Parameters
+    ----------
+    ids : array-like
+        Strings only, or integers only, which become strings.
+
+    name : str
+        Name of the argument, for messages.
+    """
+    # As a list: NumPy would turn a mixture of numbers and strings into strings.
+    values = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    types = {type(value) for value in values}
+    if all(issubclass(type_, str) for type_ in types):
+        return values
+    if all(issubclass(t, int | np.integer) and t is not bool for t in types):
+        return [str(value) for value in values]
+    found = ", ".join(sorted(type_.__name__ for type_ in types))
+    raise TypeError(
+        f"{name} must hold strings only, or integers only; it holds values of type "
+        f"{found}."
+    )
+
+
+def number_ids(ids: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
+    """Number of each id; new ids are added to `numbers` as they come."""
+    return np.array(
+        [numbers.setdefault(id_, len(numbers)) for id_ in ids], dtype=np.int64
+    )
+
+
+def find_ids(ids: Sequence[str], known: dict[str, int], what: str) -> np.ndarray:
+    """Number of each id in `known`; ids that are not there raise.
+
+    Parameters
+    ----------
+    what : str
+        Place of the known ids, for the message.
+    """
+    numbers = np.array([known.get(id_, -1) for id_ in ids], dtype=np.int64)
+    if (numbers < 0).any():
+        unknown = list(dict.fromkeys(ids[i] for i in np.flatnonzero(numbers < 0)))
+        raise ValueError(f"{show_ids(unknown)} not in {what}.")
+    return numbers
+
+
+def refuse_repeated(ids: Sequence[str], name: str) -> None:
+    """Raise if an id occurs twice."""
+    if len(set(ids)) < len(ids):
+        repeated = [id_ for id_, count in Counter(ids).items() if count > 1]
+        raise ValueError(
+            f"{name} must be unique; more than once: {show_ids(repeated)}."
+        )
+
+
+def show_ids(ids: Sequence[str]) -> str:
+    """A few ids, and the number of the others."""
+    shown = ", ".join(repr(id_[:50]) for id_ in ids[:N_SHOWN])
+    more = len(ids) - N_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
