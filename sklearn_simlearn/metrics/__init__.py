@@ -15,8 +15,14 @@ from sklearn_simlearn.metrics._ranking import (
     reciprocal_rank,
     top4_score,
 )
-from sklearn_simlearn.metrics._report import retrieval_report
+from sklearn_simlearn.metrics._report import retrieval_report, run_report
 from sklearn_simlearn.metrics._scorer import RetrievalScorer, map_scorer
+from sklearn_simlearn.metrics._trec import (
+    read_qrels,
+    read_run,
+    write_qrels,
+    write_run,
+)
 
 __all__ = [
     "Judgements",
@@ -30,8 +36,13 @@ __all__ = [
     "precision_at_k",
     "precision_recall_curve",
     "r_precision",
+    "read_qrels",
+    "read_run",
     "recall_at_k",
     "reciprocal_rank",
     "retrieval_report",
+    "run_report",
     "top4_score",
+    "write_qrels",
+    "write_run",
 ]

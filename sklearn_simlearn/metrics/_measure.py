@@ -61,7 +61,9 @@ class Ranks:
         Query i owns the slots ``offsets[i]`` to ``offsets[i + 1] - 1`` of the others.
 
     n_above, n_tied : ndarray of shape (n_slots,)
-        The item occupies one of the ranks ``n_above + 1`` to ``n_above + n_tied``.
+        The item occupies one of the ranks ``n_above + 1`` to ``n_above + n_tied``. A
+        relevant item that is not on the list of its query has no rank: ``n_tied`` is
+        0, ``n_above`` is the length of the list, and its slot comes last.
 
     item : ndarray of shape (n_slots,)
         Its column.
@@ -100,6 +102,19 @@ class Ranks:
     def place(self) -> np.ndarray:
         """Position of each slot among the relevant items of its query, from 0."""
         return np.arange(len(self.item)) - np.repeat(self.offsets[:-1], self.n_relevant)
+
+
+@dataclass
+class SlotRanks(Ranks):
+    """Ranks whose `relevance` and `similarity` have one entry per slot."""
+
+    @property
+    def item_relevance(self) -> np.ndarray:
+        return self.relevance
+
+    @property
+    def item_similarity(self) -> np.ndarray:
+        return self.similarity
 
 
 def rank_relevant_items(
@@ -218,6 +233,7 @@ def _ndcg(ranks, k=None, *, gain="linear", ties="average"):
     n_queries, query, place = len(ranks.n_relevant), ranks.query, ranks.place
     value = _relative_gains(ranks, gain)
     n_ranks = int((ranks.n_above + ranks.n_tied).max(initial=0))
+    n_ranks = max(n_ranks, int(ranks.n_relevant.max(initial=0)))
     discount = 1 / np.log2(np.arange(2, n_ranks + 2))
     if k is not None:
         discount[k:] = 0
@@ -232,7 +248,8 @@ def _ndcg(ranks, k=None, *, gain="linear", ties="average"):
         value = value[np.lexsort((-value if ties == "optimistic" else value, group))]
     cumulative = np.concatenate([[0], np.cumsum(discount)])
     expected = cumulative[ranks.n_above + ranks.n_tied] - cumulative[ranks.n_above]
-    dcg = np.bincount(query, value * expected / ranks.n_tied, minlength=n_queries)
+    n_tied = np.maximum(ranks.n_tied, 1)
+    dcg = np.bincount(query, value * expected / n_tied, minlength=n_queries)
     return dcg / np.where(ranks.n_relevant > 0, ideal, 1)
 
 

@@ -253,6 +253,10 @@ cdef inline int64_t group_end(
     return end
 
 
+# The functions below sum over the slots of :class:`Ranks`. An item that is not on the
+# list has n_tied = 0 and comes after those that are.
+
+
 def sum_precisions(
     const int64_t[::1] offsets,          # in
     const int32_t[::1] n_above,          # in
@@ -279,6 +283,8 @@ def sum_precisions(
                 end = group_end(n_above, slot, offsets[query + 1])
                 R, r = slot - offsets[query], end - slot
                 N, n = n_above[slot], n_tied[slot]
+                if n == 0:
+                    break
                 if threshold:
                     precision = (R + r) / (N + n)
                     if trapezoid:
@@ -312,7 +318,7 @@ def count_hits(
         for query in range(out.shape[0]):
             out[query] = 0.0
             for slot in range(offsets[query], offsets[query + 1]):
-                if n_above[slot] >= k[query]:
+                if n_above[slot] >= k[query] or n_tied[slot] == 0:
                     break
                 # The item sits on each of its n_tied ranks with equal probability.
                 out[query] += min(
@@ -338,7 +344,7 @@ def first_reciprocal_rank(
         for query in range(out.shape[0]):
             out[query] = 0.0
             slot = offsets[query]
-            if slot == offsets[query + 1]:
+            if slot == offsets[query + 1] or n_tied[slot] == 0:
                 continue
             r = group_end(n_above, slot, offsets[query + 1]) - slot
             N, n = n_above[slot], n_tied[slot]
@@ -357,7 +363,7 @@ def best_precision_from(
     """Highest precision at the rank of each relevant item or of any below it.
 
     Tied items count as evenly mixed: the j-th of r relevant ones among n is on
-    rank N + j n / r.
+    rank N + j n / r. The precision at an item without a rank is 0.
     """
     cdef Py_ssize_t query
     cdef int64_t slot, end, j
@@ -369,7 +375,8 @@ def best_precision_from(
                 for j in range(slot, end):
                     out[j] = (j + 1 - offsets[query]) / (
                         n_above[slot]
-                        + <double>(j + 1 - slot) * n_tied[slot] / (end - slot))
+                        + <double>(j + 1 - slot) * n_tied[slot] / (end - slot)
+                    ) if n_tied[slot] > 0 else 0.0
                 slot = end
             for j in range(offsets[query + 1] - 2, offsets[query] - 1, -1):
                 out[j] = max(out[j], out[j + 1])

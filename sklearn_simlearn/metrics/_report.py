@@ -1,14 +1,14 @@
-"""Every measure of an estimator, query by query."""
+"""Every measure, query by query: of an estimator, and of a run."""
 
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.judgements import Judgements, number_ids
 from sklearn_simlearn._core.sklearn import StrOptions, validate_params
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics._measure import (
@@ -17,6 +17,7 @@ from sklearn_simlearn.metrics._measure import (
     TIES,
     Empty,
     Ranks,
+    SlotRanks,
     Ties,
 )
 from sklearn_simlearn.metrics._precision_recall import (
@@ -25,6 +26,7 @@ from sklearn_simlearn.metrics._precision_recall import (
 )
 from sklearn_simlearn.metrics._queries import settle_empty
 from sklearn_simlearn.metrics._search import measure_queries
+from sklearn_simlearn.metrics._trec import read_rows, sort_ids
 
 
 @validate_params(
@@ -147,6 +149,207 @@ def retrieval_report(
         n_jobs=n_jobs,
     )
     return make_report(queries.names, levels, values, empty)
+
+
+@validate_params(
+    {
+        "k": ["array-like", CUT],
+        "ties": [StrOptions({"trec", "average", "optimistic", "pessimistic"})],
+        "interpolation": [StrOptions({"step", "trapezoid"})],
+        "missing": [StrOptions({"zero", "skip", "error"})],
+        "empty": [StrOptions({"skip", "zero", "error"})],
+        "recall_levels": ["array-like", None],
+    },
+    prefer_skip_nested_validation=True,
+)
+def run_report(
+    run: Any,
+    qrels: Any,
+    *,
+    k: int | ArrayLike = (1, 10),
+    ties: Literal["trec", "average", "optimistic", "pessimistic"] = "trec",
+    interpolation: Literal["step", "trapezoid"] = "step",
+    missing: Literal["zero", "skip", "error"] = "zero",
+    empty: Empty = "skip",
+    recall_levels: ArrayLike | None = None,
+) -> Bunch:
+    """Measure a run against qrels by every measure, query by query.
+
+    The values are those of trec_eval. A document without a judgement, or with a
+    relevance of 0 or less, is not relevant. A relevant document that is not in the run
+    is never found. Queries of the run that are not in the qrels are left out.
+
+    Parameters
+    ----------
+    run : pandas or polars DataFrame, or dict of columns
+        Table with the columns ``query``, ``document`` and ``score``, such as the result
+        of :func:`read_run`. Each document occurs at most once for a query.
+
+    qrels : pandas or polars DataFrame, or dict of columns
+        Table with the columns ``query``, ``document`` and ``relevance``, such as the
+        result of :func:`read_qrels`. Each pair occurs at most once.
+
+    k : int or sequence of int, default=(1, 10)
+        Cut-offs of the measures whose names end in ``_at_k``.
+
+    ties : {"trec", "average", "optimistic", "pessimistic"}, default="trec"
+        Order of documents of equal score: by id, descending, as in trec_eval; the exact
+        expectation over all orders; relevant ones first; or relevant ones last.
+        Scores are compared in double precision; trec_eval reads them in single
+        precision.
+
+    interpolation : {"step", "trapezoid"}, default="step"
+        How average precision integrates the precision-recall curve.
+
+    missing : {"zero", "skip", "error"}, default="zero"
+        Value of a query of the qrels that the run does not answer: 0, as by trec_eval
+        with its option ``-c``; left out, as by trec_eval without it; or an error.
+
+    empty : {"skip", "zero", "error"}, default="skip"
+        Value of a query with no relevant document: NaN; 0, as by trec_eval; or an
+        error.
+
+    recall_levels : array-like of shape (n_levels,), default=None
+        Recall levels of the precision-recall curves; 0, 0.01, ..., 1 if None.
+
+    Returns
+    -------
+    report : :class:`~sklearn.utils.Bunch`
+        ``query``, the ids in the order of the qrels, and the measures of
+        :func:`retrieval_report`.
+
+    See Also
+    --------
+    retrieval_report : The same for a fitted estimator.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.metrics import run_report
+    >>> qrels = {"query": ["q", "q"], "document": ["a", "b"], "relevance": [2, 1]}
+    >>> run = {"query": ["q", "q"], "document": ["b", "c"], "score": [0.9, 0.5]}
+    >>> run_report(run, qrels, k=1).average_precision
+    array([0.5])
+    """
+    levels = check_recall_levels(recall_levels)
+    order = "index" if ties == "trec" else ties
+    measures, _ = bind_all_measures(k, order, interpolation, levels)
+    judged = read_rows(qrels, "relevance", "qrels")
+    found = read_rows(run, "score", "run")
+
+    # From here on the inputs are sound.
+    queries: dict[str, int] = {}
+    number_ids(judged[0], queries)
+    n_queries = len(queries)
+    is_answered = np.zeros(n_queries, dtype=bool)
+    is_answered[[queries[id_] for id_ in set(found[0]) if id_ in queries]] = True
+    if not is_answered.any():
+        raise ValueError("The run answers none of the queries of the qrels.")
+    if missing == "error" and not is_answered.all():
+        n_missing = np.count_nonzero(~is_answered)
+        raise ValueError(
+            f"The run does not answer {n_missing} of {n_queries} queries of the qrels. "
+            'Pass missing="zero" to count them as 0 or missing="skip" to leave them '
+            "out."
+        )
+    ranks = _rank_run(found, judged, queries, ties)
+    kept = is_answered if missing == "skip" else np.ones(n_queries, dtype=bool)
+    values = {name: of_ranks(ranks)[kept] for name, of_ranks in measures.items()}
+    names = np.array(list(queries), dtype=str)[kept]
+    return make_report(names, levels, values, empty)
+
+
+class _Slots(NamedTuple):
+    """Relevant documents with their ranks."""
+
+    query: np.ndarray
+    n_above: np.ndarray
+    n_tied: np.ndarray
+    document: np.ndarray
+    relevance: np.ndarray
+    score: np.ndarray
+
+
+def _rank_run(run, qrels, queries: dict[str, int], ties: str) -> SlotRanks:
+    """Ranks of the relevant documents; those that are not in the run have no rank."""
+    documents: dict[str, int] = {}
+    judged_query = number_ids(qrels[0], queries)
+    judged_document = number_ids(qrels[1], documents)
+    relevant = qrels[2] > 0
+    judged_query, judged_document, gain = (
+        column[relevant] for column in (judged_query, judged_document, qrels[2])
+    )
+    query = np.array([queries.get(id_, -1) for id_ in run[0]], dtype=np.int64)
+    document = number_ids(run[1], documents)
+    known = query >= 0
+    query, document, score, name = (
+        column[known] for column in (query, document, run[2], sort_ids(run[1]))
+    )
+
+    n_documents = len(documents)
+    _, hits, judged = np.intersect1d(
+        query * n_documents + document,
+        judged_query * n_documents + judged_document,
+        assume_unique=True,
+        return_indices=True,
+    )
+    is_hit = np.zeros(len(query), dtype=bool)
+    is_hit[hits] = True
+    n_above, n_tied = _rank_rows(query, score, name, is_hit, ties)
+    n_listed = np.bincount(query, minlength=len(queries))
+    lost = np.setdiff1d(np.arange(len(gain)), judged, assume_unique=True)
+    found = _Slots(
+        query[hits],
+        n_above[hits],
+        n_tied[hits],
+        document[hits],
+        gain[judged],
+        score[hits],
+    )
+    not_found = _Slots(
+        judged_query[lost],
+        n_listed[judged_query[lost]],
+        np.zeros(len(lost)),
+        judged_document[lost],
+        gain[lost],
+        np.full(len(lost), -np.inf),
+    )
+    slots = _Slots(*map(np.concatenate, zip(found, not_found, strict=True)))
+    order = np.lexsort((slots.n_above, slots.query))
+    slots = _Slots(*(column[order] for column in slots))
+    n_relevant = np.bincount(slots.query, minlength=len(queries))
+    return SlotRanks(
+        np.concatenate([[0], np.cumsum(n_relevant)]).astype(np.int64),
+        slots.n_above.astype(np.int32),
+        slots.n_tied.astype(np.int32),
+        slots.document,
+        slots.relevance,
+        slots.score,
+    )
+
+
+def _rank_rows(query, score, name, is_hit, ties):
+    """Number of documents above each row of a run, and at the same rank."""
+    second = {
+        "trec": -name,
+        "average": np.zeros(len(name)),
+        "optimistic": ~is_hit,
+        "pessimistic": is_hit,
+    }[ties]
+    order = np.lexsort((second, -score, query))
+    by_query, by_score = query[order], score[order]
+    place = np.arange(len(order)) - np.searchsorted(by_query, by_query)
+    size = np.ones(len(order), dtype=np.int64)
+    if ties == "average":
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = (np.diff(by_query) != 0) | (np.diff(by_score) != 0)
+        group = np.cumsum(is_new) - 1
+        place, size = place[is_new][group], np.bincount(group)[group]
+    n_above, n_tied = np.empty((2, len(order)), dtype=np.int64)
+    n_above[order], n_tied[order] = place, size
+    return n_above, n_tied
+
+
+# -- what both reports share --
 
 
 def bind_all_measures(
