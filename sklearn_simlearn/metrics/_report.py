@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._core.judgements import Judgements, number_ids
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import StrOptions, validate_params
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics._measure import (
@@ -26,7 +26,7 @@ from sklearn_simlearn.metrics._precision_recall import (
 )
 from sklearn_simlearn.metrics._queries import settle_empty
 from sklearn_simlearn.metrics._search import measure_queries
-from sklearn_simlearn.metrics._trec import read_rows, sort_ids
+from sklearn_simlearn.metrics._trec import NumberedRows, order_rows, read_rows
 
 
 @validate_params(
@@ -233,15 +233,15 @@ def run_report(
     levels = check_recall_levels(recall_levels)
     order = "index" if ties == "trec" else ties
     measures, _ = bind_all_measures(k, order, interpolation, levels)
-    judged = read_rows(qrels, "relevance", "qrels")
-    found = read_rows(run, "score", "run")
+    queries: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    judged = read_rows(qrels, "relevance", "qrels", queries, documents)
+    n_queries, ids = len(queries), np.array(list(queries), dtype=str)
+    found = read_rows(run, "score", "run", queries, documents)
 
     # From here on the inputs are sound.
-    queries: dict[str, int] = {}
-    number_ids(judged[0], queries)
-    n_queries = len(queries)
-    is_answered = np.zeros(n_queries, dtype=bool)
-    is_answered[[queries[id_] for id_ in set(found[0]) if id_ in queries]] = True
+    found = found.take(found.query < n_queries)
+    is_answered = np.bincount(found.query, minlength=n_queries) > 0
     if not is_answered.any():
         raise ValueError("The run answers none of the queries of the qrels.")
     if missing == "error" and not is_answered.all():
@@ -251,11 +251,10 @@ def run_report(
             'Pass missing="zero" to count them as 0 or missing="skip" to leave them '
             "out."
         )
-    ranks = _rank_run(found, judged, queries, ties)
+    ranks = _rank_run(found, judged, n_queries, documents, ties)
     kept = is_answered if missing == "skip" else np.ones(n_queries, dtype=bool)
     values = {name: of_ranks(ranks)[kept] for name, of_ranks in measures.items()}
-    names = np.array(list(queries), dtype=str)[kept]
-    return make_report(names, levels, values, empty)
+    return make_report(ids[kept], levels, values, empty)
 
 
 class _Slots(NamedTuple):
@@ -269,54 +268,47 @@ class _Slots(NamedTuple):
     score: np.ndarray
 
 
-def _rank_run(run, qrels, queries: dict[str, int], ties: str) -> SlotRanks:
+def _rank_run(
+    run: NumberedRows,
+    judged: NumberedRows,
+    n_queries: int,
+    documents: dict[str, int],
+    ties: str,
+) -> SlotRanks:
     """Ranks of the relevant documents; those that are not in the run have no rank."""
-    documents: dict[str, int] = {}
-    judged_query = number_ids(qrels[0], queries)
-    judged_document = number_ids(qrels[1], documents)
-    relevant = qrels[2] > 0
-    judged_query, judged_document, gain = (
-        column[relevant] for column in (judged_query, judged_document, qrels[2])
-    )
-    query = np.array([queries.get(id_, -1) for id_ in run[0]], dtype=np.int64)
-    document = number_ids(run[1], documents)
-    known = query >= 0
-    query, document, score, name = (
-        column[known] for column in (query, document, run[2], sort_ids(run[1]))
-    )
-
+    judged = judged.take(judged.value > 0)
     n_documents = len(documents)
-    _, hits, judged = np.intersect1d(
-        query * n_documents + document,
-        judged_query * n_documents + judged_document,
+    _, hits, places = np.intersect1d(
+        run.query * n_documents + run.document,
+        judged.query * n_documents + judged.document,
         assume_unique=True,
         return_indices=True,
     )
-    is_hit = np.zeros(len(query), dtype=bool)
-    is_hit[hits] = True
-    n_above, n_tied = _rank_rows(query, score, name, is_hit, ties)
-    n_listed = np.bincount(query, minlength=len(queries))
-    lost = np.setdiff1d(np.arange(len(gain)), judged, assume_unique=True)
+    n_above, n_tied = _rank_rows(run, hits, documents, ties)
+    is_lost = np.ones(len(judged.query), dtype=bool)
+    is_lost[places] = False
+    hit, lost = run.take(hits), judged.take(is_lost)
+    n_listed = np.bincount(run.query, minlength=n_queries)
     found = _Slots(
-        query[hits],
-        n_above[hits],
-        n_tied[hits],
-        document[hits],
-        gain[judged],
-        score[hits],
+        query=hit.query,
+        n_above=n_above[hits],
+        n_tied=n_tied[hits],
+        document=hit.document,
+        relevance=judged.value[places],
+        score=hit.value,
     )
     not_found = _Slots(
-        judged_query[lost],
-        n_listed[judged_query[lost]],
-        np.zeros(len(lost)),
-        judged_document[lost],
-        gain[lost],
-        np.full(len(lost), -np.inf),
+        query=lost.query,
+        n_above=n_listed[lost.query],
+        n_tied=np.zeros(len(lost.query)),
+        document=lost.document,
+        relevance=lost.value,
+        score=np.full(len(lost.query), -np.inf),
     )
     slots = _Slots(*map(np.concatenate, zip(found, not_found, strict=True)))
     order = np.lexsort((slots.n_above, slots.query))
     slots = _Slots(*(column[order] for column in slots))
-    n_relevant = np.bincount(slots.query, minlength=len(queries))
+    n_relevant = np.bincount(slots.query, minlength=n_queries)
     return SlotRanks(
         np.concatenate([[0], np.cumsum(n_relevant)]).astype(np.int64),
         slots.n_above.astype(np.int32),
@@ -327,21 +319,23 @@ def _rank_run(run, qrels, queries: dict[str, int], ties: str) -> SlotRanks:
     )
 
 
-def _rank_rows(query, score, name, is_hit, ties):
+def _rank_rows(
+    run: NumberedRows, hits: np.ndarray, documents: dict[str, int], ties: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Number of documents above each row of a run, and at the same rank."""
-    second = {
-        "trec": -name,
-        "average": np.zeros(len(name)),
-        "optimistic": ~is_hit,
-        "pessimistic": is_hit,
-    }[ties]
-    order = np.lexsort((second, -score, query))
-    by_query, by_score = query[order], score[order]
-    place = np.arange(len(order)) - np.searchsorted(by_query, by_query)
+    if ties == "trec":
+        order = order_rows(run, documents)
+    else:
+        relevant_first = np.ones(len(run.query), dtype=bool)
+        relevant_first[hits] = False
+        second = ~relevant_first if ties == "pessimistic" else relevant_first
+        order = np.lexsort((second, -run.value, run.query))
+    ordered = run.take(order)
+    place = np.arange(len(order)) - np.searchsorted(ordered.query, ordered.query)
     size = np.ones(len(order), dtype=np.int64)
     if ties == "average":
         is_new = np.ones(len(order), dtype=bool)
-        is_new[1:] = (np.diff(by_query) != 0) | (np.diff(by_score) != 0)
+        is_new[1:] = (np.diff(ordered.query) != 0) | (np.diff(ordered.value) != 0)
         group = np.cumsum(is_new) - 1
         place, size = place[is_new][group], np.bincount(group)[group]
     n_above, n_tied = np.empty((2, len(order)), dtype=np.int64)

@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import math
 import os
 import re
 import secrets
@@ -10,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 from sklearn.utils import Bunch
@@ -26,7 +27,6 @@ from sklearn_simlearn._core.judgements import (
 MAX_LINE = 2**16
 
 INTEGER = re.compile(rb"[+-]?[0-9]{1,9}")
-RANK = re.compile(rb"[0-9]{1,18}")
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
@@ -121,13 +121,12 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
     for _, constant, _, rank, value, name in rows:
         if constant not in (b"Q0", b"q0", b"0"):
             rows.fail(f"the second field is {_show(constant)}, not Q0")
-        if not RANK.fullmatch(rank):
+        if not rank.isdigit():
             rows.fail(f"the rank {_show(rank)} is not a number from 0")
-        score = float(value) if NUMBER.fullmatch(value) else np.inf
-        if not np.isfinite(score):
+        score = float(value) if NUMBER.fullmatch(value) else math.inf
+        if not math.isfinite(score):
             rows.fail(f"the score {_show(value)} is not a finite number")
-        tag = tag or name
-        if name != tag:
+        if name != (tag := tag or name):
             rows.fail(f"the run is named {_show(name)} and, above, {_show(tag)}")
         scores.append(score)
     columns = rows.columns()
@@ -157,32 +156,39 @@ class _Rows:
         self._rows = array("q"), array("q")
 
     def __iter__(self) -> Iterator[list[bytes]]:
+        n_fields, (queries, documents) = len(self.fields), self._numbers
+        add_query, add_document = (rows.append for rows in self._rows)
+        for line in self._lines():
+            fields = line.split()
+            if len(fields) != n_fields:
+                self.fail(f"{len(fields)} fields, not {' '.join(self.fields)}")
+            query, document = fields[0], fields[2]
+            if query not in queries:
+                self.decode(query)
+                queries[query] = len(queries)
+            if document not in documents:
+                self.decode(document)
+                documents[document] = len(documents)
+            add_query(queries[query])
+            add_document(documents[document])
+            yield fields
+        if self.line == 0:
+            self.fail("the file is empty")
+
+    def _lines(self):
+        """Lines of limited length, decompressed."""
         open_file = gzip.open if self.path.suffix == ".gz" else open
         with open_file(self.path, "rb") as file:
             try:
                 while line := file.readline(MAX_LINE + 1):
-                    yield self._split(line)
+                    self.line += 1
+                    if len(line) > MAX_LINE:
+                        self.fail(f"longer than {MAX_LINE} bytes")
+                    if self.line == 1:
+                        line = line.removeprefix(codecs.BOM_UTF8)
+                    yield line
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 self.fail(f"damaged after this line: {error}")
-        if self.line == 0:
-            self.fail("the file is empty")
-
-    def _split(self, line):
-        self.line += 1
-        if len(line) > MAX_LINE:
-            self.fail(f"longer than {MAX_LINE} bytes")
-        if self.line == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        fields = line.split()
-        if len(fields) != len(self.fields):
-            self.fail(f"{len(fields)} fields, not {' '.join(self.fields)}")
-        for numbers, rows, id_ in zip(
-            self._numbers, self._rows, (fields[0], fields[2]), strict=True
-        ):
-            if id_ not in numbers:
-                self.decode(id_)
-            rows.append(numbers.setdefault(id_, len(numbers)))
-        return fields
 
     def decode(self, value: bytes) -> str:
         try:
@@ -196,13 +202,10 @@ class _Rows:
     def columns(self) -> dict[str, np.ndarray]:
         """Ids of all rows; a pair that occurs twice raises."""
         query, document = (np.array(rows, dtype=np.int64) for rows in self._rows)
-        order = np.lexsort((document, query))
-        repeats = (np.diff(query[order]) == 0) & (np.diff(document[order]) == 0)
-        if repeats.any():
-            places = np.flatnonzero(repeats)
-            place = places[order[places + 1].argmin()]
-            self.line = int(order[place + 1]) + 1
-            self.fail(f"query and document are those of line {order[place] + 1}")
+        repeat = find_repeat(query, document)
+        if repeat is not None:
+            self.line = repeat[1] + 1
+            self.fail(f"query and document are those of line {repeat[0] + 1}")
         names = [
             np.array([id_.decode() for id_ in numbers], dtype=object)
             for numbers in self._numbers
@@ -255,14 +258,18 @@ def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
             "document": qrels.document_ids[stored.col],
             "relevance": stored.data,
         }
-    query, document, relevance = read_rows(qrels, "relevance", "qrels")
-    if (relevance != np.rint(relevance)).any():
+    queries: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    rows = read_rows(qrels, "relevance", "qrels", queries, documents)
+    if (rows.value != np.rint(rows.value)).any():
         raise ValueError("The relevance in a file of TREC is an integer.")
-    _check_fields(query, document)
+    _check_fields(queries, documents)
+    columns = (column.astype(np.int64).tolist() for column in rows)
+    query_names, document_names = list(queries), list(documents)
     with _replacing(path) as file:
-        values = relevance.astype(np.int64).tolist()
-        for q, d, value in zip(query, document, values, strict=True):
-            file.write(f"{q} 0 {d} {value}\n".encode())
+        for query, document, value in zip(*columns, strict=True):
+            line = f"{query_names[query]} 0 {document_names[document]} {value}\n"
+            file.write(line.encode())
 
 
 def write_run(
@@ -297,23 +304,46 @@ def write_run(
     ...     (Path(folder) / "mine.run").read_text().splitlines()
     ['q Q0 b 1 2.0 mine', 'q Q0 a 2 0.5 mine']
     """
-    query, document, score = read_rows(run, "score", "run")
-    _check_fields(query, document, [tag])
-    of_query = number_ids(query, {})
-    order = np.lexsort((-sort_ids(document), -score, of_query))
-    of_query = of_query[order]
-    first = np.searchsorted(of_query, of_query)
+    queries: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    rows = read_rows(run, "score", "run", queries, documents)
+    _check_fields(queries, documents, [tag])
+    rows = rows.take(order_rows(rows, documents))
+    rank = np.arange(1, len(rows.query) + 1) - np.searchsorted(rows.query, rows.query)
+    columns = (column.tolist() for column in (*rows, rank))
+    query_names, document_names = list(queries), list(documents)
     with _replacing(path) as file:
-        for i, rank in zip(order, np.arange(len(order)) - first + 1, strict=True):
-            value = float(score[i])
-            line = f"{query[i]} Q0 {document[i]} {rank} {value!r} {tag}\n"
-            file.write(line.encode())
+        for query, document, score, place in zip(*columns, strict=True):
+            names = f"{query_names[query]} Q0 {document_names[document]}"
+            file.write(f"{names} {place} {score!r} {tag}\n".encode())
+
+
+class NumberedRows(NamedTuple):
+    """Rows of a table, with a number for each query and document.
+
+    Attributes
+    ----------
+    query, document : ndarray of shape (n_rows,), int64
+    value : ndarray of shape (n_rows,), float64
+    """
+
+    query: np.ndarray
+    document: np.ndarray
+    value: np.ndarray
+
+    def take(self, rows: np.ndarray) -> "NumberedRows":
+        """Some of the rows."""
+        return NumberedRows(*(column[rows] for column in self))
 
 
 def read_rows(
-    table: Any, value: str, name: str
-) -> tuple[list[str], list[str], np.ndarray]:
-    """Columns ``query``, ``document`` and that of the values, checked.
+    table: Any,
+    value: str,
+    name: str,
+    queries: dict[str, int],
+    documents: dict[str, int],
+) -> NumberedRows:
+    """Check a table with a query, a document and a number in each row.
 
     Parameters
     ----------
@@ -322,34 +352,61 @@ def read_rows(
         Column of finite numbers.
     name : str
         Name of the table, for messages.
+    queries, documents : dict
+        Numbers of ids, to which new ids are added.
     """
     query, document = (
-        read_ids(read_column(table, column), f"The column {column!r} of {name}")
-        for column in ("query", "document")
+        number_ids(
+            read_ids(read_column(table, column), f"The column {column!r} of {name}"),
+            numbers,
+        )
+        for column, numbers in (("query", queries), ("document", documents))
     )
     values = np.asarray(read_column(table, value))
     if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
         raise ValueError(f"The column {value!r} of {name} must hold finite numbers.")
     if not len(query) == len(document) == len(values):
         raise ValueError(f"The columns of {name} differ in length.")
-    if not query:
+    if len(query) == 0:
         raise ValueError(f"{name} has no rows.")
-    pairs = np.column_stack([number_ids(query, {}), number_ids(document, {})])
-    order = np.lexsort(pairs.T)
-    repeated = ~np.diff(pairs[order], axis=0).any(axis=1)
-    if repeated.any():
-        row = order[1:][repeated].min()
+    repeat = find_repeat(query, document)
+    if repeat is not None:
+        first, row = repeat
         raise ValueError(
-            f"Row {row} of {name} repeats the query {query[row]!r} and the document "
-            f"{document[row]!r}."
+            f"Row {row} of {name} repeats the query and the document of row {first}: "
+            f"{list(queries)[query[row]]!r} and {list(documents)[document[row]]!r}."
         )
-    return query, document, values.astype(np.float64)
+    return NumberedRows(query, document, values.astype(np.float64))
 
 
-def sort_ids(ids: list[str]) -> np.ndarray:
-    """Place of each id in the sorted order of the different ids."""
-    place = {id_: i for i, id_ in enumerate(sorted(set(ids)))}
-    return np.array([place[id_] for id_ in ids], dtype=np.int64)
+def find_repeat(query: np.ndarray, document: np.ndarray) -> tuple[int, int] | None:
+    """First row that repeats a pair, after the row that it repeats; None if none."""
+    order = np.lexsort((document, query))
+    repeats = (np.diff(query[order]) == 0) & (np.diff(document[order]) == 0)
+    if not repeats.any():
+        return None
+    places = np.flatnonzero(repeats)
+    place = places[order[places + 1].argmin()]
+    return int(order[place]), int(order[place + 1])
+
+
+def order_rows(rows: NumberedRows, documents: dict[str, int]) -> np.ndarray:
+    """Order of trec_eval: by query, score descending, and id descending."""
+    order = np.lexsort((-rows.value, rows.query))
+    is_tied = np.zeros(len(order) + 1, dtype=bool)
+    is_tied[1:-1] = (np.diff(rows.query[order]) == 0) & (
+        np.diff(rows.value[order]) == 0
+    )
+    tied = order[is_tied[1:] | is_tied[:-1]]
+    # Only ids of tied documents are compared.
+    numbers, document = np.unique(rows.document[tied], return_inverse=True)
+    names = list(documents)
+    by_name = sorted(range(len(numbers)), key=lambda i: names[numbers[i]])
+    place = np.empty(len(numbers), dtype=np.int64)
+    place[by_name] = np.arange(len(numbers))
+    key = np.zeros(len(order), dtype=np.int64)
+    key[tied] = place[document]
+    return np.lexsort((-key, -rows.value, rows.query))
 
 
 def _check_fields(*columns):
