@@ -19,8 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.encoders import Encoder, Sides
-from sklearn_simlearn._core.relevance import Relevance, check_relevance
-from sklearn_simlearn._core.rows import check_rows
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
+from sklearn_simlearn._core.relevance import (
+    JudgedRelevance,
+    Relevance,
+    check_relevance,
+)
+from sklearn_simlearn._core.rows import check_rows, stack_rows
 from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.metrics import map_scorer
@@ -247,7 +252,9 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Labels, where the integer -1 marks a distractor; or a relevance matrix,
             whose positive values are weights and whose negative ones mark junk; or a
-            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`.
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. With
+            :class:`~sklearn_simlearn.metrics.Judgements`, the samples are queries, and
+            the documents that they search come with `y`.
 
         Returns
         -------
@@ -258,13 +265,21 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
             if is_partitioned(X):
                 self.__dict__.update(self._learn_partitions(X, y))
                 return self
-            rows = self._check_rows(X, reset=True)
-            relevance = check_relevance(y, n_samples=rows.shape[0])
+            rows, relevance = self._read_sides(X, y)
             relevance.require_triplets()
             with callback_steps(self, X, y) as advance:
                 attributes = self._learn(rows, relevance, advance)
                 self.__dict__.update(attributes)
         return self
+
+    def _read_sides(self, X, y):
+        """Return checked rows and their relevance; documents follow the queries."""
+        rows = self._check_rows(X, reset=True)
+        if not isinstance(y, Judgements):
+            return rows, check_relevance(y, n_samples=rows.shape[0])
+        check_judgements(y, rows.shape[0])
+        rows = stack_rows(rows, self._check_rows(y.documents))
+        return rows, JudgedRelevance.of(y.relevance)
 
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]

@@ -129,6 +129,15 @@ class Judgements(SlicedTarget):
         )
 
 
+def check_judgements(y: Judgements, n_queries: int) -> None:
+    """Raise unless there is one row of judgements per query."""
+    if len(y) != n_queries:
+        raise ValueError(
+            f"X and y must have the same number of queries; got {n_queries} and "
+            f"{len(y)}. The documents come with y."
+        )
+
+
 @validate_params(
     {
         "query": [str],

@@ -257,6 +257,14 @@ def append_columns(X: Matrix, extra: np.ndarray, scale=None) -> Matrix:
     return out if scale is None else scale_rows(out, scale)
 
 
+def stack_rows(A: Matrix, B: Matrix) -> Matrix:
+    """Return the rows of A, then those of B; CSR if one of them is sparse."""
+    if sparse.issparse(A) or sparse.issparse(B):
+        A, B = canonical_csr(A), canonical_csr(B)
+        return canonical_csr(sparse.vstack([A, B], format="csr"))
+    return np.concatenate([A, B])
+
+
 def inverse(x: np.ndarray) -> np.ndarray:
     """1 / x, or 0 where x is not positive."""
     return np.divide(1, x, out=np.zeros_like(x), where=x > 0)

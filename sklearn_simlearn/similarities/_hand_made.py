@@ -4,6 +4,7 @@ from typing import Self
 
 from sklearn.base import BaseEstimator
 
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.rows import check_counts
 from sklearn_simlearn._core.sklearn import fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
@@ -26,8 +27,9 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Training samples.
 
-        y : Ignored
-            Not used, present for API consistency.
+        y : Judgements or any other target, default=None
+            With :class:`~sklearn_simlearn.metrics.Judgements`, the statistics are those
+            of its documents. Any other target is ignored.
 
         Returns
         -------
@@ -36,6 +38,9 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
         """
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
+            if isinstance(y, Judgements):
+                check_judgements(y, rows.shape[0])
+                rows = self._check_rows(y.documents)
             self.__dict__.update(self._gather(rows))
         return self
 
