@@ -1,5 +1,6 @@
 """Learn similarities that rank: retrieval in scikit-learn terms."""
 
+from sklearn_simlearn._core.warn import StartKeptWarning
 from sklearn_simlearn.angular import AngularBilinearRanker
 from sklearn_simlearn.histogram import HistogramRankSVM
 from sklearn_simlearn.mahalanobis import SparseMahalanobisLearner
@@ -16,4 +17,5 @@ __all__ = [
     "HistogramRankSVM",
     "MemoryVectorQuery",
     "SparseMahalanobisLearner",
+    "StartKeptWarning",
 ]

@@ -17,13 +17,16 @@ from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance
 from sklearn_simlearn._core.sklearn import StrOptions
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn._core.warn import warn_user
+from sklearn_simlearn._core.warn import StartKeptWarning, warn_user
 from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
 # What every learner takes as `holdout`, by the kind of y.
 FOR_LABELS = ("objects", "samples")
 FOR_JUDGEMENTS = ("queries", "documents")
 HOLDOUT = [StrOptions({"auto", *FOR_LABELS, *FOR_JUDGEMENTS}), None]
+
+# Parameters that do not change what is learned.
+NOT_LEARNED = {"estimator", "holdout", "init", "n_jobs", "random_state"}
 
 # The candidate that is always there: what the learner starts from.
 START = None
@@ -109,6 +112,33 @@ def warn_of_no_holdout(learner, method: str) -> None:
         )
 
 
+def warn_if_start_is_kept(learner, attributes: dict) -> None:
+    """Warn if the hold-out measured candidates and chose the start."""
+    results = attributes.get("holdout_results_")
+    if results is None or results["candidates"][results["best_index"]] is not START:
+        return
+    gain, error = results["gain"], results["error"]
+    others = [i for i, c in enumerate(results["candidates"]) if c is not START]
+    measured = ""
+    if others:
+        best = max(others, key=lambda i: gain[i] - error[i])
+        name = "nDCG@10" if "ndcg_at_10" in results else "mean average precision"
+        measured = (
+            f" The best candidate gained {gain[best]:.4f} +- {error[best]:.4f} in "
+            f"{name} and {results['gain_at_1'][best]:.4f} at rank 1."
+        )
+    unused = sorted(set(learner.get_params(deep=False)) - NOT_LEARNED)
+    remedy = ""
+    if getattr(learner, "holdout", None) in ("auto", "objects"):
+        remedy = ' Pass holdout="samples" if future queries are of the classes in y.'
+    warn_user(
+        f"{type(learner).__name__} keeps its start: nothing that it learned ranks "
+        f"held-out samples better.{measured} So {', '.join(unused)} have no effect."
+        f"{remedy if 'ndcg_at_10' not in results else ''}",
+        StartKeptWarning,
+    )
+
+
 def choose(
     path: Callable[..., Iterator[tuple[Any, Encoder]]],
     X: Matrix,
@@ -170,8 +200,9 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
         if folds:
             return folds
         warn_user(
-            'The samples are too few to hold some out as holdout="samples" asks, so '
-            "the start is kept: set holdout=None to learn without."
+            "The start is kept, since the samples are too few to hold some out as "
+            'holdout="samples" does. Set holdout=None to learn without a hold-out.',
+            StartKeptWarning,
         )
         return []
 
@@ -179,9 +210,10 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
     classes = rng.permutation(np.flatnonzero(sizes > 1))
     if len(classes) < MIN_CLASSES:
         warn_user(
-            f'holdout="objects" keeps the start, since the {len(classes)} classes in y '
-            f"are fewer than the {MIN_CLASSES} it takes to tell what helps with new "
-            'ones; holdout="samples" would learn for queries of these classes.'
+            f"The start is kept, since the {len(classes)} classes in y are fewer than "
+            f"the {MIN_CLASSES} that show what helps with new classes. Pass "
+            'holdout="samples" if future queries are of the classes in y.',
+            StartKeptWarning,
         )
         return []
     n_folds = 3 if np.median(sizes[classes]) < 6 else min(5, len(classes) // 2)
@@ -200,7 +232,8 @@ def _hold_out_queries(relevance, rng, *, with_documents):
         warn_user(
             f"The start is kept, since {len(queries)} queries with relevant documents "
             f"are fewer than the {MIN_QUERIES} that show what helps with new ones. Set "
-            "holdout=None to learn without a hold-out."
+            "holdout=None to learn without a hold-out.",
+            StartKeptWarning,
         )
         return []
     documents = np.flatnonzero(relevance.is_item)

@@ -28,6 +28,7 @@ from sklearn_simlearn._core.relevance import (
 from sklearn_simlearn._core.rows import check_rows, stack_rows
 from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._holdout import warn_if_start_is_kept
 from sklearn_simlearn.metrics import map_scorer
 
 __all__ = ["EncodedSimilarityMixin", "Encoder", "SimilarityLearner", "SimilarityMixin"]
@@ -156,8 +157,9 @@ class EncodedSimilarityMixin(
             Larger is more similar.
         """
         check_is_fitted(self)
+        is_same = Y is None or Y is X
         X = self._check_rows(X)
-        Y = X if Y is None else self._check_rows(Y)
+        Y = X if is_same else self._check_rows(Y)
         n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
         return Sides(X, Y, n_threads).similarity(self.encoder_)
 
@@ -270,6 +272,7 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
             with callback_steps(self, X, y) as advance:
                 attributes = self._learn(rows, relevance, advance)
                 self.__dict__.update(attributes)
+            warn_if_start_is_kept(self, attributes)
         return self
 
     def _read_sides(self, X, y):

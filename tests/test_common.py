@@ -71,7 +71,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:No weights are better than 0"),
     pytest.mark.filterwarnings("ignore:The objective still falls"),
     pytest.mark.filterwarnings("ignore:holdout=.objects. keeps the start"),
-    pytest.mark.filterwarnings("ignore:The samples are too few to hold some out"),
     pytest.mark.filterwarnings("ignore:.* does without idf"),
 ]
 

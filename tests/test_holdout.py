@@ -7,8 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
 
-from sklearn_simlearn import _holdout
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    HistogramRankSVM,
+    SparseMahalanobisLearner,
+    StartKeptWarning,
+    _holdout,
+)
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
@@ -117,7 +126,7 @@ def test_many_held_out_samples_are_thinned_out_in_pairs():
 
 
 def test_too_few_classes_keep_the_start_and_say_so():
-    with pytest.warns(UserWarning, match='9 classes .* holdout="samples" would learn'):
+    with pytest.warns(UserWarning, match='9 classes .* Pass holdout="samples"'):
         assert folds(np.repeat(np.arange(9), 5), "objects") == []
     with pytest.warns(UserWarning, match="too few to hold some out"):
         assert folds([0, 0, 1, 1], "samples") == []
@@ -341,3 +350,29 @@ def test_nothing_warns_where_all_is_well():
         folds(np.repeat(np.arange(10), 5), "objects")
         folds(np.repeat(np.arange(3), 9), "samples")
     assert _holdout.MIN_CLASSES == 10
+
+
+@pytest.mark.parametrize(
+    ("learner", "parameter", "values"),
+    [
+        (OASIS(), "C", [0.01, 0.1]),
+        (AngularBilinearRanker(), "C", [0.1, 1.0]),
+        (SparseMahalanobisLearner(max_iter=5), "margin", [0.1, 0.5]),
+        (HistogramRankSVM(max_iter=5, tol=0.1), "alpha", [0.1, 1.0]),
+    ],
+    ids=["OASIS", "Angular", "Mahalanobis", "Histogram"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_search_changes_scores_or_fits_warn(learner, parameter, values):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:300], y[:300]
+    learner = learner.set_params(random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", StartKeptWarning)
+        search = GridSearchCV(learner, {parameter: values}, cv=2).fit(X, y)
+    scores = search.cv_results_["mean_test_score"]
+    kept = [w for w in caught if w.category is StartKeptWarning]
+    assert len(set(scores)) == len(values) or kept
+    for warning in kept:
+        assert parameter in str(warning.message)
+        assert 'Pass holdout="samples"' in str(warning.message)

@@ -15,6 +15,25 @@ OURS = (
 )
 
 
+class StartKeptWarning(UserWarning):
+    """Warning of a fit that learned nothing: the learner serves its start.
+
+    The hold-out found no candidate that ranks better than the start, or there were too
+    few classes, samples or queries to hold some out.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn_simlearn import OASIS, StartKeptWarning
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", StartKeptWarning)
+    ...     oasis = OASIS().fit(*load_iris(return_X_y=True))
+    >>> caught[0].category.__name__
+    'StartKeptWarning'
+    """
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the innermost line that is neither ours nor scikit-learn's."""
     level, frame = 1, sys._getframe()

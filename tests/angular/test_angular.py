@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from sklearn_simlearn import AngularBilinearRanker
+from sklearn_simlearn import AngularBilinearRanker, StartKeptWarning
 from sklearn_simlearn._core.encoders import mix
 from sklearn_simlearn._core.rows import (
     unit_rows,
@@ -888,7 +888,7 @@ def test_planted_gain_is_taken(holdout, noisy):
 
 def test_few_classes_keep_the_start_by_objects(clusters):
     ranker = AngularBilinearRanker(random_state=0)
-    with pytest.warns(UserWarning, match='holdout="samples" would learn') as caught:
+    with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if') as caught:
         ranker.fit(*clusters)
     assert caught[0].filename == __file__
     assert ranker.shrinkage_ == 1

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
 
-from sklearn_simlearn import SparseMahalanobisLearner
+from sklearn_simlearn import SparseMahalanobisLearner, StartKeptWarning
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import (
     inverse_document_frequency,
@@ -525,7 +525,7 @@ def test_the_start_is_kept_to_the_bit_where_nothing_helps(holdout):
 def test_few_classes_keep_the_start_with_a_warning(noisy_words):
     X, y, _ = noisy_words
     few = y < 9
-    with pytest.warns(UserWarning, match='holdout="samples" would learn'):
+    with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if'):
         learner = SparseMahalanobisLearner(random_state=0).fit(X[few], y[few])
     assert learner.shrinkage_ == 1
 

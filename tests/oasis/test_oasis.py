@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import normalize
 
-from sklearn_simlearn import OASIS
+from sklearn_simlearn import OASIS, StartKeptWarning
 from sklearn_simlearn._core.encoders import Sides
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
@@ -413,7 +413,7 @@ def test_start_is_kept_to_the_bit_if_nothing_helps(holdout, kind, rng):
 
 def test_few_classes_keep_the_start(blobs):
     X, y = blobs
-    with pytest.warns(UserWarning, match='holdout="samples" would learn'):
+    with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if'):
         oasis = OASIS(random_state=0).fit(X, y)
     assert oasis.shrinkage_ == 1
 
@@ -798,7 +798,7 @@ def test_ctrl_c_is_honoured_within_a_second(interrupt_fit):
     waited = interrupt_fit(
         """
 import numpy as np
-from sklearn_simlearn import OASIS
+from sklearn_simlearn import OASIS, StartKeptWarning
 
 X = np.random.default_rng(0).standard_normal((60, 40))
 y = np.repeat(np.arange(12), 5)
