@@ -90,7 +90,7 @@ class Judgements(SlicedTarget):
         *,
         query_ids: ArrayLike | None = None,
         document_ids: ArrayLike | None = None,
-    ):
+    ) -> None:
         relevance = check_array(
             relevance, accept_sparse="csr", dtype=np.float64, input_name="relevance"
         )
@@ -282,7 +282,7 @@ def read_column(table: Any, name: str) -> Any:
         ) from error
 
 
-def _read_names(ids, n, name):
+def _read_names(ids: Any, n: int, name: str) -> np.ndarray | None:
     if ids is None:
         return None
     ids = read_ids(ids, name)
@@ -292,7 +292,7 @@ def _read_names(ids, n, name):
     return np.array(ids, dtype=str)
 
 
-def _read_row_numbers(values, name, n_documents):
+def _read_row_numbers(values: Any, name: str, n_documents: int) -> np.ndarray:
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "iu":
         raise ValueError(
@@ -308,7 +308,7 @@ def _read_row_numbers(values, name, n_documents):
     return numbers.astype(np.int64)
 
 
-def _read_numbers(values, name):
+def _read_numbers(values: Any, name: str) -> np.ndarray:
     values = np.asarray(values)
     if values.dtype.kind not in "biuf":
         raise ValueError(

@@ -11,10 +11,14 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils import check_array, gen_batches
 
 from sklearn_simlearn._core.judgements import Judgements
-from sklearn_simlearn._core.labels import DISTRACTOR, as_array, read_labels
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
-from sklearn_simlearn._core.targets import PairwiseRelevance
+from sklearn_simlearn._core.targets import (
+    DISTRACTOR,
+    PairwiseRelevance,
+    as_array,
+    read_labels,
+)
 from sklearn_simlearn._core.warn import warn_user
 
 # Weights outside these bounds have products that leave the range of a double.

@@ -1,7 +1,8 @@
-"""Objects that cross-validation slices as `y`: their base, and relevance by pairs."""
+"""Kinds of `y`: labels, relevance by pairs, and the base of what is not an array."""
 
 from abc import ABC, abstractmethod
 from copy import copy
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,6 +11,8 @@ from sklearn.utils import check_array
 
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.typing import MatrixLike
+
+DISTRACTOR = -1  # label of a sample that belongs to no class
 
 
 class SlicedTarget(ABC):
@@ -106,7 +109,7 @@ class PairwiseRelevance(SlicedTarget):
 
     _array_attribute = "matrix"
 
-    def __init__(self, matrix: MatrixLike):
+    def __init__(self, matrix: MatrixLike) -> None:
         matrix = check_array(
             matrix, accept_sparse="csr", dtype=np.float64, input_name="matrix"
         )
@@ -129,12 +132,122 @@ class PairwiseRelevance(SlicedTarget):
     def __len__(self) -> int:
         return self.matrix.shape[0]
 
-    def __getitem__(self, rows) -> "PairwiseRelevance":
+    def __getitem__(self, rows: Any) -> Self:
         rows = self._find_rows(rows)
         part = copy(self)
         part.matrix = self.matrix[rows][:, rows]
         return part
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         n_pairs = np.count_nonzero(self.matrix.data > 0)
         return f"PairwiseRelevance(n_samples={len(self)}, n_pairs={n_pairs})"
+
+
+# -- labels --
+
+
+def as_array(y: Any) -> np.ndarray:
+    """`y` as an array of one or two dimensions."""
+    if y is None:
+        raise ValueError(
+            "This estimator requires y to be passed, but the target y is None: give "
+            "labels or a relevance matrix."
+        )
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        raise ValueError(
+            "y is ragged: its rows differ in length. For several labels per sample "
+            "pass a relevance matrix, such as MultiLabelBinarizer().fit_transform(y)."
+        ) from None
+    if y.ndim not in (1, 2):
+        raise ValueError(
+            f"y must be 1-dimensional (labels) or 2-dimensional (a relevance matrix); "
+            f"got shape {y.shape}."
+        )
+    if y.dtype.kind == "O" and any(isinstance(v, list | tuple | set) for v in y.flat):
+        raise ValueError(
+            "y holds lists. For several labels per sample pass a relevance matrix, "
+            "such as MultiLabelBinarizer().fit_transform(y)."
+        )
+    return y
+
+
+def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels of any kind as the integers 0, 1, ..., and the classes they name.
+
+    Labels of distractors become -1, which is not among the classes.
+    """
+    if y.dtype.kind == "O":
+        y = _read_objects(y)
+    kind = y.dtype.kind
+    if kind == "f":
+        y = _as_integers(y)
+    elif kind == "c":
+        raise ValueError("Complex data not supported: y must hold labels.")
+    elif kind not in "ObiuSU":
+        raise ValueError(f"Unknown label type: y has dtype {y.dtype}.")
+    try:
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError:
+        raise TypeError(
+            "y mixes labels of different types: use integers only, or strings only."
+        ) from None
+
+    labels = codes.astype(np.int64)
+    if classes.dtype.kind == "i" or (
+        classes.dtype.kind == "O" and all(isinstance(c, Integral) for c in classes)
+    ):
+        if len(classes) == 2 and classes[0] == DISTRACTOR and classes[1] == 1:
+            raise ValueError(
+                "The labels are -1 and 1 alone, which is ambiguous: -1 means a "
+                "distractor, relevant to nothing. Use 0 and 1 for two classes, or any "
+                "label but 1 for one class among distractors."
+            )
+        distractor = np.flatnonzero(classes == DISTRACTOR)
+        if len(distractor):
+            labels[codes == distractor[0]] = DISTRACTOR
+            labels[codes > distractor[0]] -= 1
+            classes = np.delete(classes, distractor[0])
+    return labels, classes
+
+
+def _read_objects(y: np.ndarray) -> np.ndarray:
+    """Labels as Python objects; those that are numbers with a fraction as floats."""
+    if any(_is_missing(label) for label in y):
+        raise ValueError(
+            "Input y contains NaN or None. Use the integer label -1 for samples that "
+            "belong to no class."
+        )
+    if all(isinstance(v, Real) for v in y) and any(isinstance(v, float) for v in y):
+        return _as_floats(y)
+    return y
+
+
+def _as_floats(y: np.ndarray) -> np.ndarray:
+    floats = y.astype(np.float64)
+    if (floats != y).any():
+        raise ValueError("y mixes floats with integers too large for them.")
+    return floats
+
+
+def _is_missing(label: Any) -> bool:
+    # The NA of pandas is neither equal to itself nor unequal.
+    return label is None or type(label).__name__ == "NAType" or label != label
+
+
+def _as_integers(y: np.ndarray) -> np.ndarray:
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    if (y != np.rint(y)).any():
+        raise ValueError(
+            "Unknown label type: y holds real numbers. Labels are integers or strings; "
+            "for graded relevance pass a matrix of shape (n_samples, n_columns)."
+        )
+    n_bits = np.finfo(y.dtype).nmant + 1
+    if (np.abs(y) >= 2.0**n_bits).any():
+        raise ValueError(
+            f"y holds labels of 2**{n_bits} or more as {y.dtype}, which cannot tell "
+            "neighbouring integers apart. Pass them as integers or strings."
+        )
+    return y.astype(np.int64)

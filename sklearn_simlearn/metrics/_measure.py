@@ -174,8 +174,13 @@ def rank_relevant_items(
 
 
 def _average_precision(
-    ranks, *, ties="average", interpolation="step", k=None, denominator="reachable"
-):
+    ranks: Ranks,
+    *,
+    ties: str = "average",
+    interpolation: str = "step",
+    k: int | None = None,
+    denominator: str = "reachable",
+) -> np.ndarray:
     total = np.empty(len(ranks.n_relevant))
     sum_precisions(
         ranks.offsets,
@@ -192,7 +197,7 @@ def _average_precision(
     return total / n_relevant
 
 
-def _refuse_threshold_with_cut(options):
+def _refuse_threshold_with_cut(options: dict[str, Any]) -> None:
     if options["ties"] == "threshold" and options["k"] is not None:
         raise ValueError(
             'ties="threshold" has no ranks to cut off at k: tied items are all in or '
@@ -200,7 +205,7 @@ def _refuse_threshold_with_cut(options):
         )
 
 
-def _hits(ranks, k):
+def _hits(ranks: Ranks, k: int | np.ndarray) -> np.ndarray:
     """Expected number of relevant items among the first k; k may differ by query."""
     hits = np.empty(len(ranks.n_relevant))
     k = np.broadcast_to(np.asarray(k, dtype=np.int64), hits.shape)
@@ -210,26 +215,28 @@ def _hits(ranks, k):
     return hits
 
 
-def _precision(ranks, k=10):
+def _precision(ranks: Ranks, k: int = 10) -> np.ndarray:
     return _hits(ranks, k) / k
 
 
-def _recall(ranks, k=10):
+def _recall(ranks: Ranks, k: int = 10) -> np.ndarray:
     return _hits(ranks, k) / np.maximum(ranks.n_relevant, 1)
 
 
-def _r_precision(ranks):
+def _r_precision(ranks: Ranks) -> np.ndarray:
     return _hits(ranks, ranks.n_relevant) / np.maximum(ranks.n_relevant, 1)
 
 
-def _reciprocal_rank(ranks, *, k=None):
+def _reciprocal_rank(ranks: Ranks, *, k: int | None = None) -> np.ndarray:
     out = np.empty(len(ranks.n_relevant))
     k = np.iinfo(np.int64).max if k is None else k
     first_reciprocal_rank(ranks.offsets, ranks.n_above, ranks.n_tied, k, out)
     return out
 
 
-def _ndcg(ranks, k=None, *, gain="linear", ties="average"):
+def _ndcg(
+    ranks: Ranks, k: int | None = None, *, gain: str = "linear", ties: str = "average"
+) -> np.ndarray:
     n_queries, query, place = len(ranks.n_relevant), ranks.query, ranks.place
     value = _relative_gains(ranks, gain)
     n_ranks = int((ranks.n_above + ranks.n_tied).max(initial=0))
@@ -253,7 +260,7 @@ def _ndcg(ranks, k=None, *, gain="linear", ties="average"):
     return dcg / np.where(ranks.n_relevant > 0, ideal, 1)
 
 
-def _relative_gains(ranks, gain):
+def _relative_gains(ranks: Ranks, gain: str) -> np.ndarray:
     """Gains over the largest of the query, which nDCG does not depend on.
 
     So none overflows. With r the relevance and m the largest of the query,
@@ -271,7 +278,7 @@ def _relative_gains(ranks, gain):
     return np.exp2(relevance - largest) * from_one
 
 
-def _top4(ranks):
+def _top4(ranks: Ranks) -> np.ndarray:
     return _hits(ranks, 4)
 
 
@@ -307,10 +314,10 @@ class Measure:
 
     name: str
     of_ranks: Callable[..., np.ndarray]
-    constraints: dict[str, list] = field(default_factory=dict)
+    constraints: dict[str, list[Any]] = field(default_factory=dict)
     counts_self: bool = False
     is_graded: bool = False
-    check: Callable[[dict], None] | None = None
+    check: Callable[[dict[str, Any]], None] | None = None
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -318,7 +325,7 @@ class Measure:
         _, *options = signature(self.of_ranks).parameters.values()
         return {option.name: option.default for option in options}
 
-    def bind(self, **given) -> Callable[[Ranks], np.ndarray]:
+    def bind(self, **given: Any) -> Callable[[Ranks], np.ndarray]:
         """Return the measure as a function of ranks alone.
 
         Options that are not given have their defaults. An option that the measure does
@@ -341,7 +348,7 @@ class Measure:
         if self.check is not None:
             self.check(options)
 
-        def value_per_query(ranks):
+        def value_per_query(ranks: Ranks) -> np.ndarray:
             value = np.asarray(self.of_ranks(ranks, **options), dtype=np.float64)
             value[ranks.n_relevant == 0] = np.nan
             return value

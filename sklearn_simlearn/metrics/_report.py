@@ -24,8 +24,7 @@ from sklearn_simlearn.metrics._precision_recall import (
     check_recall_levels,
     interpolated_precision,
 )
-from sklearn_simlearn.metrics._queries import settle_empty
-from sklearn_simlearn.metrics._search import measure_queries
+from sklearn_simlearn.metrics._queries import measure_queries, settle_empty
 from sklearn_simlearn.metrics._trec import NumberedRows, order_rows, read_rows
 
 
@@ -355,7 +354,7 @@ def bind_all_measures(
     counts_self: set[str] = set()
     for measure in MEASURES.values():
         options = {o: value for o, value in shared.items() if o in measure.options}
-        entries: dict[str, dict] = {measure.name: {}}
+        entries: dict[str, dict[str, int]] = {measure.name: {}}
         if measure.name.endswith("_at_k"):
             cuts = [int(cut) for cut in np.atleast_1d(k)]
             entries = {f"{measure.name[:-1]}{cut}": {"k": cut} for cut in cuts}

@@ -17,9 +17,9 @@ from sklearn_simlearn.metrics._measure import MEASURES, TIES
 from sklearn_simlearn.metrics._queries import (
     check_query_weight,
     mean_over_queries,
+    measure_queries,
     settle_empty,
 )
-from sklearn_simlearn.metrics._search import measure_queries
 
 
 class RetrievalScorer:
@@ -97,8 +97,8 @@ class RetrievalScorer:
         empty: str = "skip",
         protocol: str = "test",
         n_jobs: int | None = None,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         if measure not in MEASURES:
             raise ValueError(
                 f"There is no measure {measure!r}: choose from {', '.join(MEASURES)}."
@@ -112,7 +112,7 @@ class RetrievalScorer:
         self.options = options
         self._metadata_request = MetadataRequest(owner=self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = dict(self.options)
         for name, default in [
             ("ties", "average"),

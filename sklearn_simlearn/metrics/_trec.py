@@ -8,8 +8,9 @@ import re
 import secrets
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -148,11 +149,12 @@ class _Rows:
         document.
     """
 
-    def __init__(self, path, fields):
+    def __init__(self, path: str | os.PathLike[str], fields: str) -> None:
         self.path = Path(path)
         self.fields = fields.split()
         self.line = 0
-        self._numbers = {}, {}  # id -> number, of queries and of documents
+        # From id to number, of queries and of documents.
+        self._numbers: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._rows = array("q"), array("q")
 
     def __iter__(self) -> Iterator[list[bytes]]:
@@ -175,7 +177,7 @@ class _Rows:
         if self.line == 0:
             self.fail("the file is empty")
 
-    def _lines(self):
+    def _lines(self) -> Iterator[bytes]:
         """Lines of limited length, decompressed."""
         open_file = gzip.open if self.path.suffix == ".gz" else open
         with open_file(self.path, "rb") as file:
@@ -216,7 +218,7 @@ class _Rows:
         raise ValueError(f"{self.path}, line {self.line}: {fault}.")
 
 
-def _show(value):
+def _show(value: bytes) -> str:
     return repr(value[:50].decode(errors="replace"))
 
 
@@ -409,8 +411,8 @@ def order_rows(rows: NumberedRows, documents: dict[str, int]) -> np.ndarray:
     return np.lexsort((-key, -rows.value, rows.query))
 
 
-def _check_fields(*columns):
-    for id_ in set().union(*columns):
+def _check_fields(*columns: Iterable[str]) -> None:
+    for id_ in chain(*columns):
         if id_.encode().split() != [id_.encode()] or "\0" in id_:
             raise ValueError(
                 f"{id_[:50]!r} cannot be a field of a file of TREC: it is empty or "

@@ -1,8 +1,11 @@
 """Splitters that know which samples show one object, and sets of such samples."""
 
+from collections.abc import Iterator
 from numbers import Integral
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.model_selection import BaseShuffleSplit, GroupKFold, GroupShuffleSplit
 from sklearn.utils import check_random_state
 
@@ -13,12 +16,15 @@ from sklearn_simlearn._core.relevance import (
     check_relevance,
 )
 from sklearn_simlearn._core.sklearn import Interval, num_samples, validate_params
+from sklearn_simlearn._core.typing import MatrixLike
 
 
 class _ByObject:
     """Mixin for splitters by group: the groups are the objects in `y`."""
 
-    def split(self, X, y, groups=None):
+    def split(
+        self, X: MatrixLike, y: Any, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Training and test indices, split by split.
 
         Parameters
@@ -42,7 +48,7 @@ class _ByObject:
         # Each distractor is an object of its own.
         alone = np.flatnonzero(objects == DISTRACTOR)
         objects[alone] = objects.max(initial=-1) + 1 + np.arange(len(alone))
-        return super().split(X, groups=objects)
+        return super().split(X, groups=objects)  # type: ignore[misc]
 
 
 class ObjectKFold(_ByObject, GroupKFold):
@@ -156,13 +162,22 @@ class QuerySplit(BaseShuffleSplit):
     [0 0 1 1] [0 0 0 1 1 1] 2
     """
 
-    def __init__(self, query_mask, *, n_splits=5, test_size=0.2, random_state=None):
+    def __init__(
+        self,
+        query_mask: ArrayLike,
+        *,
+        n_splits: int = 5,
+        test_size: float = 0.2,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
         super().__init__(
             n_splits=n_splits, test_size=test_size, random_state=random_state
         )
         self.query_mask = query_mask
 
-    def _iter_indices(self, X, y=None, groups=None):
+    def _iter_indices(
+        self, X: MatrixLike, y: Any = None, groups: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         n_samples = num_samples(X)
         query_mask = check_query_mask(self.query_mask, n_samples)
         if not 0 <= self.test_size < 1:
@@ -191,7 +206,13 @@ class QuerySplit(BaseShuffleSplit):
     },
     prefer_skip_nested_validation=True,
 )
-def make_query_sets(y, size=5, *, query_mask=None, random_state=None):
+def make_query_sets(
+    y: Any,
+    size: int = 5,
+    *,
+    query_mask: ArrayLike | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> np.ndarray:
     """Draw sets of samples of one class that query together.
 
     The result goes into the `groups` of a scorer, of

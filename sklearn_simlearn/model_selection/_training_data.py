@@ -1,8 +1,11 @@
 """An estimator that remembers what it was fitted on."""
 
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
@@ -10,6 +13,7 @@ from sklearn.utils.metadata_routing import (
 )
 
 from sklearn_simlearn._core.sklearn import DocLinkMixin, HasMethods, fit_context
+from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics import RetrievalScorer
 
 
@@ -53,13 +57,13 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     array([0.7 , 0.69, 0.69])
     """
 
-    _parameter_constraints: dict = {"estimator": [HasMethods("fit")]}
+    _parameter_constraints: dict[str, Any] = {"estimator": [HasMethods("fit")]}
 
-    def __init__(self, estimator):
+    def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, **params):
+    def fit(self, X: MatrixLike, y: Any, **params: Any) -> Self:
         """Fit a clone of the estimator and keep the samples.
 
         Parameters
@@ -85,7 +89,15 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         self.training_data_ = (X, y)
         return self
 
-    def score(self, X, y, sample_weight=None, *, query_mask=None, groups=None):
+    def score(
+        self,
+        X: MatrixLike,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        query_mask: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> float:
         """Mean average precision, each sample querying the training samples.
 
         Parameters
@@ -120,11 +132,11 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         )
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Number of features seen in `fit`."""
         return self.estimator_.n_features_in_
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> MetadataRouter:
         """What the estimator asks for, in scikit-learn's terms.
 
         Returns
@@ -139,7 +151,7 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
             .add(estimator=self.estimator, method_mapping=mapping)
         )
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags

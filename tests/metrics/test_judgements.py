@@ -321,7 +321,8 @@ def test_blocks_and_queries_without_an_irrelevant_document(task, monkeypatch):
     y, model = Judgements(R, D), COSINE.fit(D)
     whole = retrieval_report(model, Q, y)
     assert whole.average_precision[3] == 1
-    monkeypatch.setattr("sklearn_simlearn.metrics._search.rows_per_block", lambda *_: 4)
+    rows_per_block = "sklearn_simlearn.metrics._queries.rows_per_block"
+    monkeypatch.setattr(rows_per_block, lambda *_: 4)
     blocks = retrieval_report(model, Q, y)
     for name, values in whole.items():
         assert_array_equal(blocks[name], values)
