@@ -436,9 +436,9 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
     """
     if isinstance(y, Judgements):
         raise TypeError(
-            "Judgements relate queries to documents, not samples to samples. Learners "
-            "and splitters by object take labels, a relevance matrix or "
-            "PairwiseRelevance. To split the queries, use KFold."
+            "Judgements relate queries to documents, not samples to samples: here y "
+            "must be labels, a relevance matrix or PairwiseRelevance. To split the "
+            "queries, use KFold."
         )
     if not (sparse.issparse(y) or isinstance(y, PairwiseRelevance)):
         y = as_array(y)

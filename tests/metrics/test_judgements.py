@@ -26,7 +26,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 
-from sklearn_simlearn import OASIS, MemoryVectorQuery
+from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn.metrics import (
     Judgements,
     PairwiseRelevance,
@@ -348,8 +348,6 @@ def test_what_judgements_do_not_go_with(task):
         RetrievalScorer("map", protocol="train")(model, Q, y)
     with pytest.raises(ValueError, match="same number of queries; got 24 and 25"):
         map_scorer(model, Q[1:], y)
-    with pytest.raises(TypeError, match="Judgements relate queries to documents"):
-        OASIS().fit(Q, y)
     with pytest.raises(TypeError, match="use KFold"):
         next(ObjectKFold(2).split(Q, y))
     with pytest.raises(TypeError, match="Judgements relate queries to documents"):
