@@ -657,7 +657,7 @@ def test_queries_and_items_of_different_kinds(noisy_words):
         ({"words": np.ones((39, 3))}, "a row for each of the 40 features"),
         ({"words": sparse.eye_array(40, 41)}, "a column too if it is a sparse graph"),
         ({"words": np.full((40, 3), np.nan)}, "words contains NaN"),
-        ({"holdout": "auto"}, "holdout"),
+        ({"holdout": "words"}, "holdout"),
         ({"margin": 0.0}, "margin"),
     ],
 )
