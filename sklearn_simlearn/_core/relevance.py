@@ -416,8 +416,10 @@ class JudgedRelevance(PairRelevance):
             )
 
 
-def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
-    """Check `y` and say which samples are relevant to which.
+def check_relevance(
+    y, *, n_samples: int | None = None, has_database: bool = False
+) -> Relevance:
+    """Check `y` and return which samples are relevant to which.
 
     Parameters
     ----------
@@ -429,6 +431,10 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
 
     n_samples : int, default=None
         Number of samples `y` must have; any if None.
+
+    has_database : bool, default=False
+        Whether the samples query a database, whose `y` has the same columns. Then the
+        columns are objects, even if `y` is square.
 
     Returns
     -------
@@ -449,7 +455,9 @@ def check_relevance(y, *, n_samples: int | None = None) -> Relevance:
         )
     if isinstance(y, PairwiseRelevance):
         return PairRelevance(y.matrix)
-    return LabelRelevance(*read_labels(y)) if y.ndim == 1 else _read_matrix(y)
+    if y.ndim == 1:
+        return LabelRelevance(*read_labels(y))
+    return _read_matrix(y, has_database)
 
 
 def stack_targets(first, second):
@@ -494,7 +502,7 @@ def check_query_mask(query_mask: ArrayLike, n_samples: int) -> np.ndarray:
 # -- matrices --
 
 
-def _read_matrix(y):
+def _read_matrix(y, has_database):
     if not sparse.issparse(y) and y.shape[1] == 1:
         raise ValueError(
             "y has a single column, which is ambiguous: pass y.ravel() if it holds "
@@ -505,7 +513,7 @@ def _read_matrix(y):
         y, accept_sparse="csr", dtype=np.float64, input_name="y", ensure_min_features=1
     )
     y = canonical_csr(y)
-    if y.shape[0] == y.shape[1]:
+    if y.shape[0] == y.shape[1] and not has_database:
         _question_square(y)
     memberships = canonical_csr(y.maximum(0))
     if memberships.nnz:

@@ -168,7 +168,8 @@ class NeighborsDisplay:
         check_length("texts", texts, n_samples, "X")
         if (y is None) != (y_database is None) and X_database is not None:
             raise ValueError("Give y and y_database together, or neither.")
-        queries = _choose_queries(queries, y, n_samples)
+        has_database = X_database is not None
+        queries = _choose_queries(queries, y, n_samples, has_database)
         found = find_neighbors(
             estimator, X, y, queries, n_neighbors, X_database, y_database
         )
@@ -263,7 +264,7 @@ class NeighborsDisplay:
         relevance = None
         if y is not None:
             check_length("y_queries", y_queries, n_queries, "neighbors")
-            pairs = check_relevance(stack_targets(y_queries, y))
+            pairs = check_relevance(stack_targets(y_queries, y), has_database=True)
             relevance = np.array(
                 [
                     pairs.block(np.array([query]), n_queries + items)[0]
@@ -429,11 +430,13 @@ def _write_line(ax, x, y, text, **options):
     ax.text(x, y, text, va="center", **options)
 
 
-def _choose_queries(queries, y, n_samples):
+def _choose_queries(queries, y, n_samples, has_database):
     if queries is None:
         can_query = np.arange(n_samples)
         if y is not None:
-            relevance = check_relevance(y, n_samples=n_samples)
+            relevance = check_relevance(
+                y, n_samples=n_samples, has_database=has_database
+            )
             can_query = np.flatnonzero(relevance.can_query)
         places = np.linspace(0, len(can_query) - 1, min(N_QUERIES, len(can_query)))
         return can_query[places.astype(int)]

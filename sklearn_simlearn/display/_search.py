@@ -42,7 +42,7 @@ def find_neighbors(
     relevance = None
     if y is not None:
         target = y if X_database is None else stack_targets(y, y_database)
-        relevance = check_relevance(target)
+        relevance = check_relevance(target, has_database=X_database is not None)
     first_item = 0 if X_database is None else n_samples
 
     found = []

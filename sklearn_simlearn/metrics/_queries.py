@@ -147,14 +147,17 @@ def _sample_task(
 ) -> _Task:
     """Samples that query each other, or a database of samples."""
     n_samples = num_samples(X)
-    relevance = check_relevance(y, n_samples=n_samples)
+    has_database = database is not None
+    relevance = check_relevance(y, n_samples=n_samples, has_database=has_database)
     sets = _find_sets(model, relevance.can_query, query_mask, groups)
     refuse_mixed_sets(relevance, sets)
     if database is None:
         return _Task(sets, None, _relevance_of(relevance, None))
     items = model.prepare(read_partitions(database[0]))
     both = stack_targets(y, in_memory(database[1]))
-    relevance = check_relevance(both, n_samples=n_samples + num_samples(items))
+    relevance = check_relevance(
+        both, n_samples=n_samples + num_samples(items), has_database=True
+    )
     return _Task(sets, items, _relevance_of(relevance, n_samples))
 
 

@@ -218,6 +218,16 @@ def test_neighbors_in_a_database(shapes):
     assert sum(text.get_text() == "t" for text in display.ax_.texts) == 8
 
 
+def test_neighbors_in_a_database_with_a_column_per_query(shapes):
+    X, _ = shapes
+    learner = CosineSimilarity(use_idf=False).fit(X)
+    columns = np.array([[1, 0], [0, 0], [0, 1], [0, 0]])
+    display = NeighborsDisplay.from_estimator(
+        learner, X[:2], np.eye(2), X_database=X[2:], y_database=columns, n_neighbors=3
+    )
+    assert display.relevance.tolist() == [[1, 0, 0], [0, 0, 1]]
+
+
 def test_neighbors_with_images_and_texts(shapes):
     X, y = shapes
     learner = CosineSimilarity(use_idf=False).fit(X)

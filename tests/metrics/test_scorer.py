@@ -747,6 +747,18 @@ def test_no_query_and_nothing_relevant(digits):
     assert zero == pytest.approx(skip * 199 / 200)
 
 
+def test_square_targets_of_queries_of_a_database(rng):
+    """Each query is an object of its own; the columns of the items are the queries."""
+    Q, D = rng.standard_normal((6, 3)), rng.standard_normal((20, 3))
+    R = (rng.random((6, 20)) < 0.3).astype(float)
+    model = Normalizer().fit(D)
+    report = retrieval_report(model, Q, np.eye(6), X_database=D, y_database=R.T)
+    cosine = model.transform(Q) @ model.transform(D).T
+    assert_allclose(report.average_precision, metrics.average_precision(R, cosine))
+    with pytest.raises(ValueError, match="which is ambiguous"):
+        retrieval_report(model, Q, np.eye(6))
+
+
 def test_scorer_is_picklable_and_prints(digits):
     scorer = RetrievalScorer("precision", k=3, ties="index", n_jobs=2)
     assert repr(scorer) == "RetrievalScorer('precision', k=3, ties='index', n_jobs=2)"
