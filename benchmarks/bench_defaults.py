@@ -39,7 +39,7 @@ from sklearn_simlearn import (
     SparseMahalanobisLearner,
 )
 from sklearn_simlearn._core.rows import are_counts, canonical_csr
-from sklearn_simlearn.comparison._comparison import Chosen, Dense, InnerProduct
+from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
 from sklearn_simlearn.metrics import retrieval_report
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,

@@ -8,9 +8,9 @@ Comments, docstrings and messages of Python and Cython files and all text of .rs
 must not contain the phrases in `PHRASES`. Docstrings must begin with a verb or a noun.
 
 Files that are not yet rewritten are in ``doc/style_baseline.txt`` with the number of
-their findings. A file that is not listed must be clean, and a number must not rise. If a
-number falls, ``--update`` writes the lower one. The sum of all numbers never rises, but
-it may be distributed over other files, so that a file can be moved or split.
+their findings. A file that is not listed must be clean, and a number must not rise. If
+a number falls, ``--update`` writes the lower one. The sum of all numbers never rises,
+but it may be distributed over other files, so that a file can be moved or split.
 """
 
 import argparse

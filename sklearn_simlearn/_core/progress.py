@@ -1,18 +1,29 @@
-"""Progress on a terminal and in notebooks; lines without rich, silence in a pipe."""
+"""Progress on a terminal and in notebooks; lines without rich, nothing in a pipe."""
 
 import importlib.util
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+# Steps of fits by the name of their callback task, as a user reads them.
+STEP_NAMES = {
+    "hold-out": "hold-out: candidate {}",
+    "interval": "learning: block {} of triplets",
+    "iteration": "learning: iteration {}",
+    "neighbours": "finding neighbours",
+    "pass": "learning: pass {} over the data",
+    "references": "learning: block {} of reference queries",
+}
 
 
 @contextmanager
 def progress(names: list[str]) -> Iterator[Callable[..., None]]:
-    """Show which of several rows is at work.
+    """Show which of several rows is being processed.
 
-    Gives ``show(name, step="")``, to be called when a row begins and at its steps. The
-    bar's clock moves in between too.
+    Yields ``show(name, step="")``, to be called when a row begins and at its steps. The
+    clock of the bar also runs between the calls.
     """
     if not (sys.stderr.isatty() or _is_notebook()):
         yield lambda name, step="": None
@@ -41,7 +52,7 @@ def progress(names: list[str]) -> Iterator[Callable[..., None]]:
 
 
 def _is_notebook():
-    """Whether there is a notebook, and what rich needs to draw a bar in it."""
+    """Return whether a notebook runs, with the widgets that rich needs for a bar."""
     shell = sys.modules.get("IPython")
     if shell is None or type(shell.get_ipython()).__name__ != "ZMQInteractiveShell":
         return False
@@ -49,31 +60,31 @@ def _is_notebook():
 
 
 def timed_fit(estimator, X, y, name: str, show: Callable[..., None]) -> float:
-    """Fit an estimator and show its steps; the seconds it took.
+    """Fit an estimator, show its steps, and return the seconds of the fit.
 
-    Steps are heard through a callback, which is no part of the fitted estimator. One
-    that has callbacks of its own keeps them.
+    A callback reports the steps. It is removed after the fit. An estimator that has
+    callbacks already keeps these, and its steps are not shown.
     """
-    hears_steps = hasattr(estimator, "set_callbacks") and not hasattr(
+    shows_steps = hasattr(estimator, "set_callbacks") and not hasattr(
         estimator, "_skl_callbacks"
     )
-    if hears_steps:
+    if shows_steps:
         estimator.set_callbacks(_Steps(name, show))
     start = time.perf_counter()
     try:
         estimator.fit(X, y)
     finally:
-        if hears_steps:
+        if shows_steps:
             estimator.set_callbacks()
     return time.perf_counter() - start
 
 
 class _Steps:
-    """A callback that counts the steps of a fit."""
+    """Callback that counts the steps of a fit, each kind on its own."""
 
     def __init__(self, name, show):
         self.name, self.show = name, show
-        self.n_steps = 0
+        self.n_steps = Counter()
 
     def setup(self, estimator, context):
         pass
@@ -85,8 +96,10 @@ class _Steps:
         pass
 
     def on_fit_task_end(self, estimator, context):
-        self.n_steps += 1
-        self.show(self.name, f"{context.task_name} {self.n_steps}")
+        task = context.task_name
+        self.n_steps[task] += 1
+        step = STEP_NAMES.get(task, f"{task} {{}}").format(self.n_steps[task])
+        self.show(self.name, step)
 
 
 def _print_line(name, step=""):

@@ -16,36 +16,36 @@ from sklearn_simlearn.feature_extraction import (
 )
 from sklearn_simlearn.feature_extraction._images import describe_failures
 
-# Descriptors per word, and the most words, as in the sets of the papers.
+# Descriptors per word and maximum number of words, as in the papers.
 POINTS_PER_WORD, MAX_WORDS = 30, 20_000
 
 
 @dataclass
 class Photographs:
-    """Counts of visual words, and what made them.
+    """Counts of visual words, with the images and the extractor.
 
     Attributes
     ----------
     folder : str
-        Where they are.
+        The folder.
 
     paths : ndarray of shape (n_images,), dtype str
-        Files that could be read.
+        Readable files.
 
     images : ImageSequence
-        Their pictures.
+        Images of these files.
 
     X : csr_array of shape (n_images, n_words)
-        Their counts.
+        Word counts of the images.
 
     y : ndarray of shape (n_images,)
-        Their classes.
+        Class of each image.
 
     extractor : Pipeline
-        Fitted; makes counts of files.
+        Fitted steps from files to word counts.
 
     failures : str
-        What could not be read, in a sentence; empty if there is nothing.
+        Sentence on the files that could not be read; empty if all were read.
     """
 
     folder: str
@@ -57,11 +57,11 @@ class Photographs:
     failures: str
 
     def extend(self, estimator) -> Pipeline:
-        """A fitted estimator for counts as one for files."""
+        """Return a pipeline from files to a fitted estimator for word counts."""
         return make_pipeline(*(step for _, step in self.extractor.steps), estimator)
 
     def write_lines(self) -> list[str]:
-        """Lines of Python that make X and y."""
+        """Return lines of Python that make X and y."""
         vocabulary = self.extractor[-1]
         words = (
             f"VisualVocabulary({vocabulary.n_words}, "
@@ -81,10 +81,10 @@ class Photographs:
 
 
 def read_photographs(folder: str | os.PathLike[str], seed: int) -> Photographs:
-    """Count the visual words in the photographs of a folder, one class each sub-folder.
+    """Count the visual words in the photographs of a folder.
 
-    Files that cannot be read are left out. Words are learned from all photographs,
-    since that takes no labels.
+    Each sub-folder is a class. Files that cannot be read are skipped. The words are
+    learned from all photographs, because this does not use the labels.
     """
     data = load_image_folder(folder)
     reader = ImageReader(on_error="skip", n_jobs=-1, verbose=True)

@@ -1,32 +1,30 @@
-"""The report of a comparison: measured once, shown as a page."""
+"""The report of a comparison: an HTML page."""
 
-import os
-import secrets
 from html import escape
 from numbers import Integral
-from pathlib import Path
 
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.files import replace_file
 from sklearn_simlearn._core.progress import progress, timed_fit
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.display._curves import check_baselines
 from sklearn_simlearn.display._pictures import check_length
+from sklearn_simlearn.index._base import is_fitted
 from sklearn_simlearn.report._findings import Findings
 from sklearn_simlearn.report._measurement import measure_estimator
 from sklearn_simlearn.report._page import make_page
 
 
 class RetrievalReport:
-    """One HTML page that compares estimators, query by query.
+    """HTML page that compares estimators, query by query.
 
-    It has a table with confidence intervals and paired tests, curves, gains and losses
-    of each query, the queries that are best, worst and most changed with what they
-    found, and what was fitted. The page is one file that needs no network, and works
-    without JavaScript; with it, tables sort and filter. In a notebook the report shows
-    itself.
+    The page has a table with confidence intervals and paired tests, curves, the gain or
+    loss of each query, the results of the best, worst and most changed queries, and the
+    parameters of the estimators. The page is one file and loads nothing from a network.
+    Sorting and filtering need JavaScript; everything else works without it. A notebook
+    displays the report.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ class RetrievalReport:
         fitted are cloned and fitted on `X_train` and `y_train`.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples that took no part in the fits. Each queries all the others.
+        Samples that were not used in the fits. Each queries all the others.
 
     y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
             PairwiseRelevance
@@ -43,27 +41,27 @@ class RetrievalReport:
 
     images : sequence of length n_samples, default=None
         Images of the samples: arrays of shape (height, width) or (height, width, 3), or
-        Pillow images. They are made small enough for the page.
+        Pillow images. The page shows reduced copies.
 
     texts : sequence of length n_samples, default=None
         Texts of the samples.
 
     baselines : collection of str, default=None
-        Names of what is to be beaten: gains are over the best of them. The first
-        estimator if None.
+        Names of the baselines: gains are over the best of them. The first estimator
+        if None.
 
     X_train, y_train : default=None
         Samples for estimators that are not fitted.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
-        Samples that query; all that are relevant to something if None.
+        Samples that query; all samples with relevant items if None.
 
     n_shown : int, default=6
-        Queries in each of four lists: those that gain most, lose most, rank best and
-        rank worst.
+        Number of queries in each of four lists: largest gains, largest losses, best
+        and worst rankings.
 
     n_neighbors : int, default=8
-        Results that are shown of a query.
+        Number of results per query.
 
     title : str, default="Retrieval report"
         Title of the page.
@@ -80,7 +78,7 @@ class RetrievalReport:
         Rows of `X` that query.
 
     baseline_, best_ : str
-        Name of the best baseline, and of the best of all.
+        Name of the best baseline, and of the best estimator.
 
     estimators_ : dict
         The fitted estimators.
@@ -146,10 +144,10 @@ class RetrievalReport:
             for name, estimator in estimators.items():
                 show(name)
                 seconds = None
-                if not _is_fitted(estimator):
+                if not is_fitted(estimator):
                     estimator = clone(estimator)
                     seconds = timed_fit(estimator, X_train, y_train, name, show)
-                show(name, "search")
+                show(name, "measuring")
                 measured[name] = measure_estimator(
                     estimator, X, y, query_mask=query_mask, fit_seconds=seconds
                 )
@@ -169,7 +167,7 @@ class RetrievalReport:
 
     @classmethod
     def _from_findings(cls, findings: Findings):
-        """The report of what was measured elsewhere."""
+        """Return the report of given measurements."""
         report = cls.__new__(cls)
         report._take(findings)
         return report
@@ -184,7 +182,7 @@ class RetrievalReport:
         }
 
     def to_html(self):
-        """The page.
+        """Return the page.
 
         Returns
         -------
@@ -194,24 +192,17 @@ class RetrievalReport:
         return make_page(self._findings)
 
     def save(self, path):
-        """Write the page to a file, which is whole or not there.
+        """Write the page to a file. If this fails, an old file stays unchanged.
 
         Parameters
         ----------
         path : str or path-like
             The file.
         """
-        path, content = Path(path), self.to_html().encode()
-        aside = path.with_name(f".{secrets.token_hex(8)}")
-        try:
-            aside.write_bytes(content)
-            os.replace(aside, path)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
+        replace_file(path, self.to_html().encode())
 
     def _repr_html_(self):
-        """The page in a frame, so that its style stays its own."""
+        """Return the page in a frame, which keeps its style from the notebook."""
         return (
             '<iframe sandbox="allow-scripts" style="width:100%;height:40rem;border:0" '
             f'srcdoc="{escape(self.to_html())}"></iframe>'
@@ -235,15 +226,7 @@ def _check_estimators(estimators, X_train):
             f"got {estimators!r}."
         )
     for name, estimator in estimators.items():
-        if X_train is None and not _is_fitted(estimator):
+        if X_train is None and not is_fitted(estimator):
             raise NotFittedError(
                 f"{name!r} is not fitted: fit it first, or give X_train and y_train."
             )
-
-
-def _is_fitted(estimator):
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        return False
-    return True

@@ -12,7 +12,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
+from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import PairwiseRelevance, retrieval_report
 from sklearn_simlearn.report import RetrievalReport
 from sklearn_simlearn.similarities import (
@@ -144,6 +148,19 @@ def test_estimators_that_are_not_fitted(counts):
     assert hasattr(report.estimators_["idf"], "idf_")
     with pytest.raises(NotFittedError, match="'plain' is not fitted: fit it first"):
         RetrievalReport(models, X, y)
+
+
+def test_pipelines_whose_last_step_needs_no_fit(counts):
+    """The report and the index agree on which pipelines are fitted."""
+    X, y = counts
+    pipeline = make_pipeline(TfidfTransformer(), Normalizer())
+    report = RetrievalReport({"tf-idf": pipeline}, X, y, X_train=X, y_train=y)
+    assert report.table_[0]["fit seconds"] > 0
+    fitted = SimilarityIndex(pipeline).fit(X).estimator_
+    report = RetrievalReport({"tf-idf": fitted}, X, y)
+    assert report.table_[0]["fit seconds"] is None
+    with pytest.raises(NotFittedError, match="'tf-idf' is not fitted: fit it first"):
+        RetrievalReport({"tf-idf": pipeline}, X, y)
 
 
 # -- the page --

@@ -1,0 +1,142 @@
+"""Files that the command line writes."""
+
+import csv
+import importlib.util
+import io
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sklearn_simlearn._core.files import replace_file
+from sklearn_simlearn._core.storage import HEADER
+from sklearn_simlearn.comparison._comparison import COLUMNS, Comparison
+from sklearn_simlearn.comparison._source import Source
+from sklearn_simlearn.comparison._task import SET_SIZE, Task
+
+# -- checks before any work --
+
+
+def check_stem(stem: str) -> None:
+    """Raise unless STEM.csv and STEM.png can be written."""
+    if stem.endswith(("/", "\\")) or Path(stem).name in ("", ".."):
+        raise ValueError(
+            f"--output is {stem!r}, a folder: add the beginning of a file name, such "
+            f"as {str(Path(stem, 'comparison'))!r}"
+        )
+    check_target(Path(f"{stem}.csv"))
+    check_target(Path(f"{stem}.png"))
+
+
+def check_target(path: Path) -> None:
+    """Raise unless a file can be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name another file")
+    _check_writable(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise unless an index can be saved in a folder."""
+    if importlib.util.find_spec("skops") is None:
+        raise ImportError(
+            'saving an index needs skops: pip install "sklearn-simlearn[serve]"'
+        )
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / HEADER).is_file():
+            raise ValueError(
+                f"{folder} is not an index folder, and not empty: name another one"
+            )
+    elif folder.exists():
+        raise ValueError(f"{folder} is not a folder: name another one")
+    _check_writable(folder if folder.is_dir() else folder.parent)
+
+
+def _check_writable(folder):
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+# -- results --
+
+
+def write_csv(path: str, rows: Iterable[Sequence]) -> None:
+    """Write rows to a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    replace_file(path, text.getvalue().encode())
+
+
+def write_results(
+    stem: str, table: Iterable[Sequence[str]], comparison: Comparison
+) -> str:
+    """Write the table and the curves; return a line on the files."""
+    write_csv(f"{stem}.csv", [COLUMNS, *table])
+    picture = _draw_curves(comparison)
+    if picture is None:
+        return f'wrote {stem}.csv; for curves: pip install "sklearn-simlearn[display]"'
+    replace_file(f"{stem}.png", picture)
+    return f"wrote {stem}.csv and {stem}.png"
+
+
+def _draw_curves(comparison):
+    """Return a PNG file of the precision-recall curves; None without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    from sklearn_simlearn.display import MeanPrecisionRecallDisplay
+
+    # Sets of queries are measured on another task, so they have their own axes.
+    panels = [
+        [result for result in comparison.results if result.row.in_sets == in_sets]
+        for in_sets in (False, True)
+    ]
+    panels = [panel for panel in panels if panel]
+    figure = Figure(figsize=(8, 4.6 * len(panels)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(panels), squeeze=False).ravel()
+    for ax, panel in zip(axes, panels, strict=True):
+        MeanPrecisionRecallDisplay.from_reports(
+            {result.row.name: result.measured.report for result in panel},
+            baselines={result.row.name for result in panel if result.row.is_baseline},
+            ax=ax,
+        )
+        if panel[0].row.in_sets:
+            n_sets = len(panel[0].measured.report.query)
+            ax.set_title(f"{SET_SIZE} samples query together, {n_sets} sets")
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    return picture.getvalue()
+
+
+def write_report(
+    path: str,
+    comparison: Comparison,
+    task: Task,
+    source: Source,
+    words: Sequence[str],
+    code: str,
+) -> str:
+    """Write the report; return a line on the file."""
+    from sklearn_simlearn.report import RetrievalReport
+    from sklearn_simlearn.report._findings import Findings
+
+    results = [result for result in comparison.results if not result.row.in_sets]
+    if not results:
+        raise ValueError("no row with single queries could be measured for a report")
+    images = source.load_images()
+    findings = Findings(
+        {result.row.name: result.measured for result in results},
+        task.X_test,
+        task.y_test,
+        images=None if images is None else images[task.test_rows],
+        baselines=[r.row.name for r in results if r.row.is_baseline] or None,
+        title=f"Comparison on {source.name}",
+        advice=words,
+        code=code,
+    )
+    RetrievalReport._from_findings(findings).save(path)
+    return f"wrote {path}"

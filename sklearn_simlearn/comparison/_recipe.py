@@ -1,0 +1,71 @@
+"""Lines of Python that fit a similarity again."""
+
+from typing import Any
+
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+
+from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
+from sklearn_simlearn.comparison._comparison import Result
+from sklearn_simlearn.comparison._task import Task
+
+
+def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
+    """Return lines of Python that fit the similarity on all samples.
+
+    Parameters
+    ----------
+    source : list of str
+        Lines that make X and y, imports among them.
+    """
+    estimator = result.measured.estimator
+    # Inside a pipeline, tf-idf makes all rows sparse.
+    is_sparse = sparse.issparse(task.X_train) or task.has_counts
+    imports, expression = _write(estimator, is_sparse)
+    if result.row.is_baseline and task.labels is not None and task.labels.min() < 0:
+        source = [*source, "X, y = X[y != -1], y[y != -1]  # without distractors"]
+    imports.update(line for line in source if line.startswith("from "))
+    lines = [
+        *sorted(imports),
+        "",
+        *(line for line in source if line not in imports),
+        *f"model = {expression}".splitlines(),
+        "model.fit(X, y)",
+    ]
+    if not hasattr(estimator, "similarity"):
+        is_product = isinstance(estimator[-1], InnerProduct)
+        last = estimator[-2 if is_product else -1]
+        what = "predict_proba" if _is_classifier(last) else "transform"
+        how = "inner product of" if is_product else "cosine between"
+        lines.append(f"# The similarity is the {how} rows of model.{what}(X).")
+    return lines
+
+
+def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
+    """Return imports, and an expression that makes an estimator like this one."""
+    if isinstance(estimator, Pipeline):
+        parts = [_write(step, is_sparse) for _, step in estimator.steps]
+        imports = set().union(*(names for names, _ in parts))
+        steps = [expression for _, expression in parts if expression]
+        if len(steps) == 1:
+            return imports, steps[0]
+        imports.add("from sklearn.pipeline import make_pipeline")
+        lines = "".join(f"    {step},\n" for step in steps)
+        return imports, f"make_pipeline(\n{lines})"
+    if isinstance(estimator, Chosen):
+        return _write(estimator.chosen_, is_sparse)
+    if isinstance(estimator, InnerProduct):
+        return set(), ""
+    if isinstance(estimator, Dense):
+        if not is_sparse:
+            return set(), ""
+        imports = {"from sklearn.preprocessing import FunctionTransformer"}
+        return imports, "FunctionTransformer(lambda X: X.toarray(), accept_sparse=True)"
+    kind = type(estimator)
+    module = kind.__module__.split("._")[0]
+    expression = " ".join(estimator.__repr__(N_CHAR_MAX=10_000).split())
+    return {f"from {module} import {kind.__name__}"}, expression
+
+
+def _is_classifier(step):
+    return isinstance(step, Chosen) and not hasattr(step.chosen_, "transform")

@@ -1,0 +1,131 @@
+"""Rows of the table: the similarities that are compared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn_simlearn import (
+    OASIS,
+    AngularBilinearRanker,
+    ClassPosteriorSimilarity,
+    HistogramRankSVM,
+    MemoryVectorQuery,
+    SparseMahalanobisLearner,
+)
+from sklearn_simlearn.comparison._baselines import (
+    make_lda,
+    make_logistic,
+    make_logistic_product,
+    make_nca,
+)
+from sklearn_simlearn.comparison._task import SET_SIZE, Task
+from sklearn_simlearn.similarities import (
+    AsymmetricSimilarity,
+    BurstinessSimilarity,
+    CosineSimilarity,
+    NegativeEvidenceSimilarity,
+)
+
+# Limits of baselines that would take most of the time on larger data.
+MAX_LOGISTIC = 2e9  # samples x features x classes
+MAX_NCA = 2000  # samples
+
+# Conditions on the data. A row is skipped if one of its conditions is not met.
+NEEDS: dict[str, Callable[[Task], bool]] = {
+    "counts": lambda task: task.has_counts,
+    "non-negative numbers": lambda task: task.is_non_negative,
+    "labels": lambda task: task.labels is not None,
+    "known classes": lambda task: task.split == "samples",
+    "fewer samples or classes": lambda task: (
+        task.X_train.shape[0] * task.n_reduced * task.n_classes <= MAX_LOGISTIC
+    ),
+    f"at most {MAX_NCA} samples": lambda task: task.X_train.shape[0] <= MAX_NCA,
+    f"classes of more than {SET_SIZE} held-out samples": lambda task: (
+        task.sets.max() >= 0
+    ),
+}
+
+
+@dataclass
+class Row:
+    """Line of the table.
+
+    Attributes
+    ----------
+    make : callable
+        Function from a task to the estimator.
+
+    needs : tuple of str
+        Keys of `NEEDS`.
+
+    is_baseline : bool
+        Whether a user would try it without this package.
+
+    in_sets : bool
+        Whether several samples query together.
+    """
+
+    name: str
+    make: Callable[[Task], Any]
+    needs: tuple[str, ...] = ()
+    is_baseline: bool = False
+    in_sets: bool = False
+
+    def missing(self, task: Task) -> str | None:
+        """Return the first need that the task does not meet."""
+        return next((need for need in self.needs if not NEEDS[need](task)), None)
+
+
+def _learner(kind):
+    """Return a function that makes a learner; its hold-out matches the split."""
+    return lambda task: kind(holdout=task.split, random_state=task.seed)
+
+
+_LOGISTIC_NEEDS = ("labels", "fewer samples or classes")
+_NCA_NEEDS = ("labels", f"at most {MAX_NCA} samples")
+_SET_NEEDS = (f"classes of more than {SET_SIZE} held-out samples",)
+
+ROWS = [
+    Row("cosine", lambda task: CosineSimilarity(use_idf=False), is_baseline=True),
+    Row(
+        "cosine of tf-idf",
+        lambda task: CosineSimilarity(),
+        ("non-negative numbers",),
+        is_baseline=True,
+    ),
+    Row("LDA", make_lda, ("labels",), is_baseline=True),
+    Row("logistic posteriors", make_logistic, _LOGISTIC_NEEDS, is_baseline=True),
+    Row("logistic product", make_logistic_product, _LOGISTIC_NEEDS, is_baseline=True),
+    Row("NCA", make_nca, _NCA_NEEDS, is_baseline=True),
+    Row(
+        "negative evidence",
+        lambda task: NegativeEvidenceSimilarity(use_idf=task.has_counts),
+    ),
+    Row("burstiness", lambda task: BurstinessSimilarity(), ("non-negative numbers",)),
+    Row("asymmetric", lambda task: AsymmetricSimilarity(), ("counts",)),
+    Row("OASIS", _learner(OASIS)),
+    Row("angular", _learner(AngularBilinearRanker)),
+    Row("histogram", _learner(HistogramRankSVM), ("counts",)),
+    Row(
+        "sparse Mahalanobis",
+        _learner(SparseMahalanobisLearner),
+        ("non-negative numbers",),
+    ),
+    Row(
+        "class posteriors",
+        lambda task: ClassPosteriorSimilarity(random_state=task.seed),
+        ("known classes", "labels"),
+    ),
+    Row(
+        f"{SET_SIZE} queries: average",
+        lambda task: MemoryVectorQuery(method="average"),
+        _SET_NEEDS,
+        in_sets=True,
+    ),
+    Row(
+        f"{SET_SIZE} queries: memory",
+        lambda task: MemoryVectorQuery(),
+        _SET_NEEDS,
+        in_sets=True,
+    ),
+]
