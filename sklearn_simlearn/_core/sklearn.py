@@ -5,6 +5,7 @@ change is mended here; a CI job against scikit-learn's nightly build shows it ea
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,7 @@ __all__ = [
     "DocLinkMixin",
     "HasMethods",
     "Interval",
+    "ItemsHtmlMixin",
     "Options",
     "StrOptions",
     "check_matplotlib_support",
@@ -110,6 +112,23 @@ class DocLinkMixin:
             if getattr(sys.modules[name], cls.__name__, None) is cls:
                 break
         return {"public_module": name, "estimator_name": cls.__name__}
+
+
+class ItemsHtmlMixin:
+    """Mixin for estimators whose outputs are items of a database, not features.
+
+    scikit-learn's HTML view ends with the names of the outputs, under the number of
+    "features". Place the mixin before `BaseEstimator`.
+    """
+
+    def _html_repr(self):
+        head, start, outputs = super()._html_repr().rpartition("total_features")
+        if not start:
+            return outputs
+        return head + start + _FEATURE.sub("item", outputs)
+
+
+_FEATURE = re.compile(r"(?<=\d )feature(?=s?</div>)|(?<=Copy output )feature(?=s)")
 
 
 # The two decorators have no types in scikit-learn and would erase those of what they

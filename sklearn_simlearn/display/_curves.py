@@ -1,4 +1,4 @@
-"""What curves of precision share: lines, their looks, the legend."""
+"""Base of the curves of precision: lines, their styles, the legend."""
 
 import numpy as np
 
@@ -15,62 +15,112 @@ from sklearn_simlearn.display._style import (
 # Markers on a curve.
 N_MARKERS = 5
 
-# What the lines of a plot are called, for the legend to group them by.
-LEARNER, BASELINE = "Learners", "Baselines"
+# Groups of curves, which are headings of the legend. Candidates need not be learned.
+CANDIDATE, BASELINE = "Candidates", "Baselines"
 
 
 class CurveDisplay:
-    """Curves of precision with names, on axes of their own or of another display.
+    """Curves of precision with names, on new axes or those of another display.
 
-    A subclass has `precision`, `name` and `is_baseline`, for one curve or several.
+    A subclass has the attributes `precision`, `name`, `is_baseline` and `n_queries`,
+    for one curve or several, the class attributes `_title` and `_x_label`, and the
+    methods `_points`, `_scores` and `_read`.
     """
 
-    def _plot(self, x, score, x_label, ax, n_colored, line_options):
-        """Plot the curves, the best first.
+    @classmethod
+    def from_reports(cls, reports, *, baselines=(), **options):
+        """Plot the curves of given reports.
 
         Parameters
         ----------
-        x : ndarray of shape (n_points,)
-            Where the points of all curves are.
+        reports : dict
+            Results of :func:`~sklearn_simlearn.metrics.retrieval_report` by name, all
+            with the same queries and options.
 
-        score : ndarray of shape (n_curves,)
-            What says which curves are the best.
+        baselines : collection of str, default=()
+            Names of the baselines, which are drawn dashed.
+
+        **options : dict
+            Passed on to :meth:`plot`.
+
+        Returns
+        -------
+        display : object
+            The display.
+        """
+        baselines = check_baselines(baselines, reports)
+        display = cls(
+            **cls._read(list(reports.values())),
+            name=list(reports),
+            is_baseline=[name in baselines for name in reports],
+            n_queries=count_queries(next(iter(reports.values()))),
+        )
+        return display.plot(**options)
+
+    @classmethod
+    def _from_report(cls, report, name, is_baseline):
+        """Return the display of one curve."""
+        curves = cls._read([report])
+        curves["precision"] = curves["precision"][0]
+        n_queries = count_queries(report)
+        return cls(**curves, name=name, is_baseline=is_baseline, n_queries=n_queries)
+
+    def plot(self, *, ax=None, n_colored=4, **line_options):
+        """Plot the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to plot on; new ones if None.
+
+        n_colored : int, default=4
+            Number of candidates in colour, the best ones. The others are grey.
+
+        **line_options : dict
+            Passed on to matplotlib's `plot`.
+
+        Returns
+        -------
+        self : object
+            The display itself.
         """
         ax = new_axes(self, ax, figsize=(7.4, 4.4))
-        curves = np.atleast_2d(self.precision)
+        curves, x = np.atleast_2d(self.precision), self._points()
         labels = self._labels()
         baseline = np.broadcast_to(self.is_baseline, len(curves))
         lines = [None] * len(curves)
-        for i in np.argsort(-score, kind="stable"):
+        for i in np.argsort(-self._scores(), kind="stable"):
             style = _choose_style(ax, bool(baseline[i]), n_colored, len(x))
             style = {"label": labels[i], **style, **line_options}
             (lines[i],) = ax.plot(x, curves[i], **style)
         self.line_ = lines if np.ndim(self.precision) > 1 else lines[0]
-        ax.set(title=self._title(), xlabel=x_label, ylabel="Precision", ylim=(0, 1.02))
+        over = "" if self.n_queries is None else f", {self.n_queries} queries"
+        ax.set(
+            title=f"{self._title}{over}",
+            xlabel=self._x_label,
+            ylabel="Precision",
+            ylim=(0, 1.02),
+        )
         if any(label is not None for label in labels):
             _add_legend(ax)
         return self
 
     def _labels(self):
-        """What the legend calls the curves; None for those it leaves out."""
+        """Return the names of the curves in the legend; None for unnamed curves."""
         return [self.name] if isinstance(self.name, str | None) else list(self.name)
-
-    def _title(self):
-        over = "" if self.n_queries is None else f", {self.n_queries} queries"
-        return f"{self._what}{over}"
 
 
 def _choose_style(ax, is_baseline, n_colored, n_points):
-    """Learners solid and filled, baselines dashed and hollow; the first in colour."""
+    """Return a solid, filled or a dashed, hollow style; the first ones in colour."""
     place = len(ax.lines)
-    kind = BASELINE if is_baseline else LEARNER
+    kind = BASELINE if is_baseline else CANDIDATE
     n_before = sum(line.get_gid() == kind for line in ax.lines)
     step = max(1, n_points // N_MARKERS)
     style = {
         "gid": kind,
         "marker": MARKERS[place % len(MARKERS)],
         "markersize": 5,
-        "markevery": (2 * place % step, step),  # not where those of others are
+        "markevery": (2 * place % step, step),  # markers of curves do not coincide
     }
     if is_baseline:
         style |= {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.3}
@@ -84,13 +134,13 @@ def _choose_style(ax, is_baseline, n_colored, n_points):
 
 
 def _add_legend(ax):
-    """Name the curves, under headings if there are both learners and baselines."""
+    """Name the curves, under headings if there are both candidates and baselines."""
     from matplotlib.lines import Line2D
 
     named, _ = ax.get_legend_handles_labels()
     kinds = {
         kind: [line for line in named if line.get_gid() == kind]
-        for kind in (LEARNER, BASELINE)
+        for kind in (CANDIDATE, BASELINE)
     }
     handles = [line for line in named if line.get_gid() not in kinds]
     for kind, lines in kinds.items():
@@ -102,8 +152,9 @@ def _add_legend(ax):
             text.set_weight("bold")
 
 
-def measure(estimators, X, y, query_mask, **options):
-    """Reports of fitted estimators by name."""
+def measure(estimators, X, y, query_mask, baselines=(), **options):
+    """Return reports of fitted estimators by name."""
+    check_baselines(baselines, estimators)
     return {
         name: metrics.retrieval_report(
             estimator, X, y, query_mask=query_mask, **options
@@ -113,10 +164,12 @@ def measure(estimators, X, y, query_mask, **options):
 
 
 def count_queries(report):
+    """Return the number of queries with relevant items."""
     return int(np.count_nonzero(~np.isnan(report.average_precision)))
 
 
 def check_baselines(baselines, estimators):
+    """Return the names of the baselines as a set; raise if one is unknown."""
     unknown = set(baselines) - set(estimators)
     if unknown:
         raise ValueError(

@@ -1,10 +1,10 @@
-"""What the hold-out looked at, and what was kept."""
+"""Candidates of the hold-out, and the one that was kept."""
 
 from numbers import Real
 
 import numpy as np
 
-from sklearn_simlearn._core.unwrap import find_model
+from sklearn_simlearn.display._base import LearnerDisplay
 from sklearn_simlearn.display._style import (
     BLACK,
     COLORS,
@@ -18,29 +18,31 @@ from sklearn_simlearn.display._style import (
 N_COLORED = 3
 
 
-class HoldoutDisplay:
-    """Learning curves on what a learner held out, and the point it kept.
+class HoldoutDisplay(LearnerDisplay):
+    """Learning curves on the hold-out of a learner, and the point that was kept.
 
-    Along the axis is how far the learner went from its start, in steps or by the share
-    of the start that is left. The other settings it tried have a curve each. Make one
-    with :meth:`from_estimator`.
+    The axis shows how far the learner went from its start: the number of steps, or the
+    share of the start that is left. Every combination of the other settings has a
+    curve. Make a display with :meth:`from_estimator`, from a learner that was fitted
+    with `holdout`.
 
     Parameters
     ----------
     candidates : list of named tuple or None
-        Settings that were tried; None for the start.
+        Settings that were tried; None is the start.
 
     mean_average_precision : ndarray of shape (n_candidates,)
-        How they rank the held-out samples.
+        Mean average precision of the candidates on the held-out samples.
 
     best_index : int
-        The candidate that was kept.
+        Index of the candidate that was kept.
 
     error : ndarray of shape (n_candidates,), default=None
-        Standard errors of the gains over the start, shown at what was kept.
+        Standard errors of the gains over the start. That of the kept candidate is
+        shown.
 
     name : str, default=None
-        Shown in the title.
+        Name in the title.
 
     Attributes
     ----------
@@ -48,10 +50,10 @@ class HoldoutDisplay:
         The curves.
 
     kept_ : matplotlib Line2D
-        The mark at what was kept.
+        Mark of the kept candidate.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -74,29 +76,7 @@ class HoldoutDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, **line_options):
-        """Plot what a fitted learner has found on its hold-out.
-
-        Parameters
-        ----------
-        estimator : object
-            A learner that was fitted with a `holdout`, or a pipeline or search with one
-            at its end.
-
-        name : str, default=None
-            Shown in the title; the name of the class if None.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : HoldoutDisplay
-        """
-        learner = find_model(estimator).learner
+    def _from_learner(cls, learner, name):
         results = getattr(learner, "holdout_results_", None)
         if results is None:
             raise ValueError(
@@ -108,24 +88,10 @@ class HoldoutDisplay:
             results["mean_average_precision"],
             results["best_index"],
             error=results["error"],
-            name=type(learner).__name__ if name is None else name,
-        ).plot(ax=ax, **line_options)
+            name=name,
+        )
 
-    def plot(self, *, ax=None, **line_options):
-        """Plot the curves.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : HoldoutDisplay
-        """
+    def _draw(self, ax, options):
         ax = new_axes(self, ax, figsize=(7.4, 4.4))
         scores = np.asarray(self.mean_average_precision)
         along, curves = _arrange(self.candidates, scores)
@@ -134,6 +100,21 @@ class HoldoutDisplay:
         if along.startswith("n_"):  # numbers of steps, 0 and powers of 2
             place = {value: i for i, value in enumerate(values)}
             ax.set_xticks(list(place.values()), [f"{value:,}" for value in values])
+        self._draw_curves(ax, curves, place, options)
+        start = scores[self.candidates.index(None)]
+        ax.axhline(start, color=BLACK, linestyle="--", label=f"the start ({start:.3f})")
+        kept = self.candidates[self.best_index]
+        x = min(place.values(), default=0)
+        self._mark_kept(ax, x if kept is None else place[getattr(kept, along)])
+        ax.set(
+            title=f"{self.name or 'A learner'} on its hold-out",
+            xlabel=along,
+            ylabel="Mean average precision",
+        )
+        legend_beside(ax, ax.get_legend_handles_labels()[0])
+
+    def _draw_curves(self, ax, curves, place, options):
+        """Draw a curve per setting, the best ones in colour."""
         self.lines_ = []
         for i, (label, points) in enumerate(curves.items()):
             style = {
@@ -149,17 +130,15 @@ class HoldoutDisplay:
             elif i == N_COLORED:
                 style["label"] = f"{len(curves) - N_COLORED} others"
             line = [place[x] for x, _ in points], [score for _, score in points]
-            self.lines_ += ax.plot(*line, **style | line_options)
+            self.lines_ += ax.plot(*line, **style | options)
 
-        start = scores[self.candidates.index(None)]
-        ax.axhline(start, color=BLACK, linestyle="--", label=f"the start ({start:.3f})")
-        kept, score = self.candidates[self.best_index], scores[self.best_index]
-        x = min(place.values(), default=0)
-        if kept is not None:
-            x = place[getattr(kept, along)]
-            if self.error is not None:
-                error = self.error[self.best_index]
-                ax.errorbar([x], [score], [error], color=BLACK, capsize=4, zorder=4)
+    def _mark_kept(self, ax, x):
+        """Mark the candidate that was kept, with the error of its gain."""
+        kept = self.candidates[self.best_index]
+        score = self.mean_average_precision[self.best_index]
+        if kept is not None and self.error is not None:
+            error = self.error[self.best_index]
+            ax.errorbar([x], [score], [error], color=BLACK, capsize=4, zorder=4)
         (self.kept_,) = ax.plot(
             [x],
             [score],
@@ -172,17 +151,10 @@ class HoldoutDisplay:
             linestyle="none",
             zorder=4,
         )
-        ax.set(
-            title=f"{self.name or 'A learner'} on what it held out",
-            xlabel=along,
-            ylabel="Mean average precision",
-        )
-        legend_beside(ax, ax.get_legend_handles_labels()[0])
-        return self
 
 
 def _arrange(candidates, scores):
-    """The setting along the axis, and the curves of the others, the best first."""
+    """Return the setting along the axis, and the curves of the others, best first."""
     tried = [candidate for candidate in candidates if candidate is not None]
     if not tried:
         return "shrinkage", {}

@@ -1,10 +1,11 @@
-"""What learners have learned: weights of counts, angles, weights of queries."""
+"""Learned parameters: weights of counts, angles, weights of queries."""
 
 import numpy as np
 
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.unwrap import find_model
-from sklearn_simlearn.display._pictures import read_pictures
+from sklearn_simlearn.display._base import Display, LearnerDisplay, require
+from sklearn_simlearn.display._pictures import check_length, read_pictures
 from sklearn_simlearn.display._style import (
     BLACK,
     COLORS,
@@ -17,11 +18,12 @@ from sklearn_simlearn.display._style import (
 MAX_NUMBERS = 9
 
 
-class WeightTableDisplay:
+class WeightTableDisplay(LearnerDisplay):
     """Weights of pairs of counts, one table per group of words.
 
-    Thick lines separate the bins of the weight pattern: within one, all pairs of counts
-    share a weight. Make one with :meth:`from_estimator`, or of a pattern alone.
+    Thick lines separate the bins of the weight pattern: all pairs of counts in a bin
+    share a weight. Make a display with :meth:`from_estimator`, from a fitted
+    :class:`~sklearn_simlearn.HistogramRankSVM`, or from a pattern alone.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ class WeightTableDisplay:
         Bin of each pair of counts.
 
     name : str, default=None
-        Shown in the title.
+        Name in the title.
 
     Attributes
     ----------
@@ -41,7 +43,7 @@ class WeightTableDisplay:
         One for each table.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where they are.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -60,51 +62,13 @@ class WeightTableDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, **image_options):
-        """Plot the weights of a fitted :class:`~sklearn_simlearn.HistogramRankSVM`.
+    def _from_learner(cls, learner, name):
+        require(learner, "weights_", "HistogramRankSVM")
+        return cls(learner.weights_, pattern=learner.weight_pattern_, name=name)
 
-        Parameters
-        ----------
-        estimator : object
-            The learner, or a pipeline or search with one at its end.
-
-        name : str, default=None
-            Shown in the title; the name of the class if None.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **image_options : dict
-            Passed on to matplotlib's `imshow`.
-
-        Returns
-        -------
-        display : WeightTableDisplay
-        """
-        learner = _require(estimator, "weights_", "HistogramRankSVM")
-        return cls(
-            learner.weights_,
-            pattern=learner.weight_pattern_,
-            name=type(learner).__name__ if name is None else name,
-        ).plot(ax=ax, **image_options)
-
-    def plot(self, *, ax=None, **image_options):
-        """Plot the tables.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **image_options : dict
-            Passed on to matplotlib's `imshow`.
-
-        Returns
-        -------
-        display : WeightTableDisplay
-        """
+    def _draw(self, ax, options):
         if self.weights is None and self.pattern is None:
-            raise ValueError("Give weights, a pattern, or both.")
+            raise ValueError("Pass weights, a pattern, or both.")
         is_pattern = self.weights is None
         tables = np.asarray(self.pattern)[None] if is_pattern else self.weights
         n_tables, side = len(tables), tables.shape[1]
@@ -113,14 +77,14 @@ class WeightTableDisplay:
         ax.set_axis_off()
         ax.set_title(self.name or "Weights of pairs of counts", pad=24)
         limit = float(np.abs(tables).max()) or 1.0
-        options = {"cmap": "RdBu", "vmin": -limit, "vmax": limit}
+        defaults = {"cmap": "RdBu", "vmin": -limit, "vmax": limit}
         if is_pattern:
-            options = {"cmap": "Greys", "vmin": -limit, "vmax": 3 * limit}
+            defaults = {"cmap": "Greys", "vmin": -limit, "vmax": 3 * limit}
         self.axes_ = []
         width = 1 / (1.12 * n_tables - 0.12)
         for group, table in enumerate(tables):
             inset = ax.inset_axes((1.12 * group * width, 0, width, 1))
-            image = inset.imshow(table, **options | image_options)
+            image = inset.imshow(table, **defaults | options)
             if side <= MAX_NUMBERS:
                 _write_numbers(inset, table, limit, is_pattern)
             if self.pattern is not None:
@@ -134,7 +98,6 @@ class WeightTableDisplay:
         self.axes_[0].set_ylabel("count in the query")
         if not is_pattern:
             ax.figure.colorbar(image, ax=ax, label="weight", pad=0.02)
-        return self
 
 
 def _name_group(group, n_groups):
@@ -158,7 +121,7 @@ def _write_numbers(ax, table, limit, is_pattern):
 
 
 def _draw_borders(ax, pattern):
-    """Thick lines where neighbouring cells are of different bins."""
+    """Draw thick lines between neighbouring cells of different bins."""
     style = {"color": BLACK, "linewidth": 2}
     for i, j in np.argwhere(pattern[:, 1:] != pattern[:, :-1]):
         ax.plot([j + 0.5, j + 0.5], [i - 0.5, i + 0.5], **style)
@@ -166,12 +129,13 @@ def _draw_borders(ax, pattern):
         ax.plot([j - 0.5, j + 0.5], [i + 0.5, i + 0.5], **style)
 
 
-class AnglesDisplay:
+class AnglesDisplay(LearnerDisplay):
     """Angle between each learned matrix and the identity, against its norm.
 
-    At an angle of 0 the learned similarity is the plain one; at a right angle nothing
-    of it is left. Make one with :meth:`from_estimator`; those of several learners go
-    onto the same axes.
+    At an angle of 0 the learned similarity is the inner product; at a right angle it
+    has nothing in common with the inner product. Make a display with
+    :meth:`from_estimator`, from a fitted
+    :class:`~sklearn_simlearn.AngularBilinearRanker`. Several displays can share axes.
 
     Parameters
     ----------
@@ -182,7 +146,7 @@ class AnglesDisplay:
         Norms of the matrices.
 
     name : str, default=None
-        Shown in the legend.
+        Name in the legend.
 
     Attributes
     ----------
@@ -190,7 +154,7 @@ class AnglesDisplay:
         The points.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -213,47 +177,11 @@ class AnglesDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, **line_options):
-        """Plot the angles of a fitted :class:`~sklearn_simlearn.AngularBilinearRanker`.
+    def _from_learner(cls, learner, name):
+        require(learner, "angles_", "AngularBilinearRanker")
+        return cls(learner.angles_, learner.norms_, name=name)
 
-        Parameters
-        ----------
-        estimator : object
-            The learner, or a pipeline or search with one at its end.
-
-        name : str, default=None
-            Shown in the legend; the name of the class if None.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : AnglesDisplay
-        """
-        learner = _require(estimator, "angles_", "AngularBilinearRanker")
-        name = type(learner).__name__ if name is None else name
-        display = cls(learner.angles_, learner.norms_, name=name)
-        return display.plot(ax=ax, **line_options)
-
-    def plot(self, *, ax=None, **line_options):
-        """Plot the angles.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : AnglesDisplay
-        """
+    def _draw(self, ax, options):
         ax = new_axes(self, ax, figsize=(7.4, 4))
         place = len(ax.lines)
         angles = np.degrees(self.angles)
@@ -267,7 +195,7 @@ class AnglesDisplay:
             "color": COLORS[place % len(COLORS)],
             "label": label,
         }
-        (self.line_,) = ax.plot(angles, self.norms, **style | line_options)
+        (self.line_,) = ax.plot(angles, self.norms, **style | options)
         ax.set(
             title=f"Angles of {len(angles)} learned matrices",
             xlabel="Angle to the identity (degrees)",
@@ -277,13 +205,13 @@ class AnglesDisplay:
         )
         ax.set_xticks(np.arange(0, ax.get_xlim()[1], 30))
         legend_beside(ax, ax.get_legend_handles_labels()[0])
-        return self
 
 
-class GramDisplay:
-    """Queries of a set, how much they resemble each other, and what each weighs.
+class GramDisplay(Display):
+    """Queries of a set, their similarities to each other, and their weights.
 
-    Make one with :meth:`from_estimator`.
+    Make a display with :meth:`from_estimator`, from a fitted
+    :class:`~sklearn_simlearn.MemoryVectorQuery`.
 
     Parameters
     ----------
@@ -297,7 +225,7 @@ class GramDisplay:
         Images of the queries.
 
     name : str, default=None
-        Shown in the title.
+        Name in the title.
 
     Attributes
     ----------
@@ -308,7 +236,7 @@ class GramDisplay:
         The weights.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -350,7 +278,7 @@ class GramDisplay:
             Shown in the title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow` for the images, such as `cmap`.
@@ -358,6 +286,7 @@ class GramDisplay:
         Returns
         -------
         display : GramDisplay
+            The display.
         """
         model = find_model(estimator)
         if not hasattr(model.learner, "query_weights"):
@@ -365,11 +294,7 @@ class GramDisplay:
                 f"GramDisplay shows sets of a MemoryVectorQuery; got {model.learner!r}."
             )
         n_queries = num_samples(X)
-        if images is not None and len(images) != n_queries:
-            raise ValueError(
-                f"images must have one entry for each of the {n_queries} rows of X; "
-                f"got {len(images)}."
-            )
+        check_length("images", images, n_queries, "X")
         weights, (gram,) = model.learner.query_weights(
             model.prepare(X), np.zeros(n_queries), return_gram=True
         )
@@ -377,28 +302,14 @@ class GramDisplay:
         display = cls(gram, weights, images=images, name=name)
         return display.plot(ax=ax, **image_options)
 
-    def plot(self, *, ax=None, **image_options):
-        """Plot images, Gram matrix and weights.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **image_options : dict
-            Passed on to matplotlib's `imshow` for the images, such as `cmap`.
-
-        Returns
-        -------
-        display : GramDisplay
-        """
+    def _draw(self, ax, options):
         gram, n_queries = np.asarray(self.gram), len(self.weights)
         ax = new_axes(self, ax, figsize=(7.4, 4.8))
         ax.set_axis_off()
         top = 0 if self.images is None else 0.22  # of the height
         square = ax.inset_axes((0.0, 0.0, 0.5, 0.98 - top))
-        options = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
-        self.image_ = square.imshow(gram, **options)
+        look = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
+        self.image_ = square.imshow(gram, **look)
         if n_queries <= MAX_NUMBERS:
             _write_numbers(square, gram, 1.0, False)
         names = [f"query {i + 1}" for i in range(n_queries)]
@@ -414,22 +325,11 @@ class GramDisplay:
         bars.set_xlabel("weight in the vector of the set")
         if self.images is not None:
             pictures = read_pictures(self.images, np.arange(n_queries))
-            options = {"cmap": "gray", "vmin": 0, "vmax": 255} | image_options
+            look = {"cmap": "gray", "vmin": 0, "vmax": 255} | options
             for i, picture in pictures.items():
                 cell = ax.inset_axes(
                     (0.5 * i / n_queries, 1 - top, 0.5 / n_queries, top)
                 )
-                cell.imshow(picture, **options)
+                cell.imshow(picture, **look)
                 cell.set(xticks=[], yticks=[])
         ax.set_title(self.name or "Queries of a set", pad=12)
-        return self
-
-
-def _require(estimator, attribute, kind):
-    learner = find_model(estimator).learner
-    if not hasattr(learner, attribute):
-        raise ValueError(
-            f"{learner!r} has no `{attribute}`: give a fitted {kind}. Where its "
-            "hold-out kept the start, holdout=None learns all the same."
-        )
-    return learner

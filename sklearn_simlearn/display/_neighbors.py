@@ -4,6 +4,7 @@ import numpy as np
 
 from sklearn_simlearn._core.relevance import check_relevance, stack_targets
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.display._base import Display
 from sklearn_simlearn.display._pictures import (
     as_sequence,
     check_length,
@@ -28,7 +29,7 @@ LOOKS = {
 }
 
 
-class NeighborsDisplay:
+class NeighborsDisplay(Display):
     """Queries with their best results, as images or text, right and wrong.
 
     Each query has a row. A right result has a solid frame and a tick, a wrong one a
@@ -65,7 +66,7 @@ class NeighborsDisplay:
         Frames of the results, one list per query; empty where texts are listed.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -132,7 +133,8 @@ class NeighborsDisplay:
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
                 PairwiseRelevance, default=None
-            Labels, relevance matrix or relevance by pairs, which tell right from wrong.
+            Labels, relevance matrix or relevance by pairs; they decide which results
+            are right.
 
         queries : array-like of int, default=None
             Rows of X that query; a few spread over X if None.
@@ -154,7 +156,7 @@ class NeighborsDisplay:
             Title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
@@ -218,7 +220,8 @@ class NeighborsDisplay:
 
         y, y_queries : array-like of shape (n_items,) and (n_queries,), or \
                 (n_items, n_columns) and (n_queries, n_columns), default=None
-            Targets of the items and of the queries, which tell right from wrong.
+            Targets of the items and of the queries; they decide which results are
+            right.
 
         similarity : array-like of shape (n_queries, n_neighbors), default=None
             Shown with the results.
@@ -233,7 +236,7 @@ class NeighborsDisplay:
             Title.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
@@ -282,29 +285,14 @@ class NeighborsDisplay:
             name=name,
         ).plot(ax=ax, **image_options)
 
-    def plot(self, *, ax=None, **image_options):
-        """Plot queries and results.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **image_options : dict
-            Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
-
-        Returns
-        -------
-        display : NeighborsDisplay
-        """
+    def _draw(self, ax, options):
         self.frames_ = []
         if self.images is None:
             self._plot_texts(ax)
         else:
-            self._plot_images(ax, image_options)
+            self._plot_images(ax, options)
         self.ax_.set(title=self.name or "", xticks=[], yticks=[])
         self.ax_.spines[:].set_visible(False)
-        return self
 
     # -- images: a grid, one row per query --
 

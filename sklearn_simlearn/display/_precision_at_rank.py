@@ -3,18 +3,13 @@
 import numpy as np
 
 from sklearn_simlearn import metrics
-from sklearn_simlearn.display._curves import (
-    CurveDisplay,
-    check_baselines,
-    count_queries,
-    measure,
-)
+from sklearn_simlearn.display._curves import CurveDisplay, measure
 
 
 class PrecisionAtRankDisplay(CurveDisplay):
     """Share of relevant items among the first k, against k.
 
-    Make one with :meth:`from_estimator`, with :meth:`from_estimators` to compare
+    Make a display with :meth:`from_estimator`, with :meth:`from_estimators` to compare
     several, or with :meth:`from_predictions`.
 
     Parameters
@@ -26,13 +21,13 @@ class PrecisionAtRankDisplay(CurveDisplay):
         The ranks.
 
     name : str or sequence of str, default=None
-        Shown in the legend.
+        Name in the legend.
 
     is_baseline : bool or sequence of bool, default=False
-        Whether a curve is of a baseline: then it is dashed, with hollow markers.
+        Whether a curve is a baseline, which is drawn dashed with hollow markers.
 
     n_queries : int, default=None
-        Shown in the title.
+        Number of queries in the title.
 
     Attributes
     ----------
@@ -40,7 +35,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
         The curve, or the curves.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     See Also
     --------
@@ -57,7 +52,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
     <...>
     """
 
-    _what = "Precision among the first k"
+    _title, _x_label = "Precision among the first k", "Rank"
 
     def __init__(
         self, precision, ranks, *, name=None, is_baseline=False, n_queries=None
@@ -70,17 +65,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator,
-        X,
-        y,
-        *,
-        max_rank=50,
-        query_mask=None,
-        name=None,
-        is_baseline=False,
-        ax=None,
-        **line_options,
+        cls, estimator, X, y, *, max_rank=50, query_mask=None, name=None, **options
     ):
         """Plot the curve of a fitted estimator, each sample querying the others.
 
@@ -89,12 +74,8 @@ class PrecisionAtRankDisplay(CurveDisplay):
         estimator : object
             A fitted learner, pipeline, search or transformer.
 
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance
-            Labels, relevance matrix or relevance by pairs.
+        X, y : samples and target
+            As in :meth:`MeanPrecisionRecallDisplay.from_estimator`.
 
         max_rank : int, default=50
             Last rank to plot.
@@ -105,102 +86,69 @@ class PrecisionAtRankDisplay(CurveDisplay):
         name : str, default=None
             Name in the legend; that of the class if None.
 
-        is_baseline : bool, default=False
-            Whether to draw it as a baseline.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
+        **options : dict
+            `is_baseline` and `ax`, as in
+            :meth:`MeanPrecisionRecallDisplay.from_estimator`; the others are passed on
+            to matplotlib's `plot`.
 
         Returns
         -------
         display : PrecisionAtRankDisplay
+            The display.
         """
-        name = type(estimator).__name__ if name is None else name
-        display = cls._measure(
-            {name: estimator}, X, y, max_rank, query_mask, {name} if is_baseline else ()
+        ranks = np.arange(1, max_rank + 1)
+        report = metrics.retrieval_report(
+            estimator, X, y, query_mask=query_mask, k=ranks
         )
-        display.precision, display.name = display.precision[0], name
-        return display.plot(ax=ax, **line_options)
+        name = type(estimator).__name__ if name is None else name
+        display = cls._from_report(report, name, options.pop("is_baseline", False))
+        return display.plot(**options)
 
     @classmethod
     def from_estimators(
-        cls,
-        estimators,
-        X,
-        y,
-        *,
-        max_rank=50,
-        baselines=(),
-        query_mask=None,
-        n_colored=4,
-        ax=None,
-        **line_options,
+        cls, estimators, X, y, *, max_rank=50, query_mask=None, baselines=(), **options
     ):
         """Plot the curves of several fitted estimators, the best ones in colour.
 
         Parameters
         ----------
         estimators : dict
-            From names to fitted learners, pipelines, searches or transformers.
+            Fitted learners, pipelines, searches or transformers by name.
 
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples, each of which queries the others.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance
-            Labels, relevance matrix or relevance by pairs.
+        X, y : samples and target
+            As in :meth:`MeanPrecisionRecallDisplay.from_estimators`.
 
         max_rank : int, default=50
             Last rank to plot.
 
-        baselines : collection of str, default=()
-            Names of those to draw as baselines.
-
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
             Samples that query.
 
-        n_colored : int, default=4
-            How many learners to show in colour, the best ones. The others are grey.
+        baselines : collection of str, default=()
+            Names of the baselines, which are drawn dashed.
 
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
+        **options : dict
+            Passed on to :meth:`plot`.
 
         Returns
         -------
         display : PrecisionAtRankDisplay
+            The display.
         """
-        baselines = check_baselines(baselines, estimators)
-        display = cls._measure(estimators, X, y, max_rank, query_mask, baselines)
-        return display.plot(ax=ax, n_colored=n_colored, **line_options)
+        ranks = np.arange(1, max_rank + 1)
+        reports = measure(estimators, X, y, query_mask, baselines, k=ranks)
+        return cls.from_reports(reports, baselines=baselines, **options)
 
     @classmethod
     def from_predictions(
-        cls,
-        relevance,
-        similarity,
-        *,
-        max_rank=50,
-        name=None,
-        is_baseline=False,
-        ax=None,
-        **line_options,
+        cls, relevance, similarity, *, max_rank=50, name=None, **options
     ):
         """Plot the curve of given similarities.
 
         Parameters
         ----------
-        relevance : array-like of shape (n_queries, n_items)
-            Positive where an item is relevant to a query, 0 where it is not, negative
-            where it is to be ignored.
-
-        similarity : array-like of shape (n_queries, n_items)
-            Similarities, larger for items that come first.
+        relevance, similarity : array-like of shape (n_queries, n_items)
+            As in :meth:`MeanPrecisionRecallDisplay.from_predictions`.
 
         max_rank : int, default=50
             Last rank to plot.
@@ -208,18 +156,15 @@ class PrecisionAtRankDisplay(CurveDisplay):
         name : str, default=None
             Name in the legend.
 
-        is_baseline : bool, default=False
-            Whether to draw it as a baseline.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
+        **options : dict
+            `is_baseline` and `ax`, as in
+            :meth:`MeanPrecisionRecallDisplay.from_predictions`; the others are passed
+            on to matplotlib's `plot`.
 
         Returns
         -------
         display : PrecisionAtRankDisplay
+            The display.
         """
         ranks = np.arange(1, max_rank + 1)
         per_query = [metrics.precision_at_k(relevance, similarity, k) for k in ranks]
@@ -227,44 +172,27 @@ class PrecisionAtRankDisplay(CurveDisplay):
             np.nanmean(per_query, axis=1),
             ranks,
             name=name,
-            is_baseline=is_baseline,
+            is_baseline=options.pop("is_baseline", False),
             n_queries=np.count_nonzero(~np.isnan(per_query[0])),
         )
-        return display.plot(ax=ax, **line_options)
+        return display.plot(**options)
 
     @classmethod
-    def _measure(cls, estimators, X, y, max_rank, query_mask, baselines):
-        ranks = np.arange(1, max_rank + 1)
-        reports = measure(estimators, X, y, query_mask, k=ranks)
-        precision = [
-            [np.nanmean(report[f"precision_at_{k}"]) for k in ranks]
-            for report in reports.values()
-        ]
-        return cls(
-            np.array(precision),
-            ranks,
-            name=list(reports),
-            is_baseline=[name in baselines for name in reports],
-            n_queries=count_queries(next(iter(reports.values()))),
+    def _read(cls, reports):
+        prefix = "precision_at_"
+        ranks = sorted(
+            int(entry.removeprefix(prefix))
+            for entry in reports[0]
+            if entry.startswith(prefix)
         )
+        precision = [
+            [np.nanmean(report[f"{prefix}{rank}"]) for rank in ranks]
+            for report in reports
+        ]
+        return {"precision": np.array(precision), "ranks": np.array(ranks)}
 
-    def plot(self, *, ax=None, n_colored=4, **line_options):
-        """Plot the curves.
+    def _points(self):
+        return self.ranks
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        n_colored : int, default=4
-            How many learners to show in colour, the best ones. The others are grey.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : PrecisionAtRankDisplay
-        """
-        score = np.atleast_2d(self.precision).mean(axis=1)
-        return self._plot(self.ranks, score, "Rank", ax, n_colored, line_options)
+    def _scores(self):
+        return np.atleast_2d(self.precision).mean(axis=1)

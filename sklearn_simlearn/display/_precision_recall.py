@@ -3,18 +3,13 @@
 import numpy as np
 
 from sklearn_simlearn import metrics
-from sklearn_simlearn.display._curves import (
-    CurveDisplay,
-    check_baselines,
-    count_queries,
-    measure,
-)
+from sklearn_simlearn.display._curves import CurveDisplay, measure
 
 
 class MeanPrecisionRecallDisplay(CurveDisplay):
     """Precision against recall, averaged over the queries.
 
-    Make one with :meth:`from_estimator`, with :meth:`from_estimators` to compare
+    Make a display with :meth:`from_estimator`, with :meth:`from_estimators` to compare
     several, or with :meth:`from_predictions`.
 
     Parameters
@@ -26,16 +21,16 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         Levels of recall.
 
     mean_average_precision : float or sequence of float, default=None
-        Shown in the legend; the curves are ordered by it.
+        Score in the legend, by which the curves are ordered.
 
     name : str or sequence of str, default=None
-        Shown in the legend.
+        Name in the legend.
 
     is_baseline : bool or sequence of bool, default=False
-        Whether a curve is of a baseline: then it is dashed, with hollow markers.
+        Whether a curve is a baseline, which is drawn dashed with hollow markers.
 
     n_queries : int, default=None
-        Shown in the title.
+        Number of queries in the title.
 
     Attributes
     ----------
@@ -43,7 +38,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         The curve, or the curves.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     See Also
     --------
@@ -60,7 +55,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
     <...>
     """
 
-    _what = "Precision against recall"
+    _title, _x_label = "Precision against recall", "Recall"
 
     def __init__(
         self,
@@ -116,7 +111,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Whether to draw it as a baseline.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         **line_options : dict
             Passed on to matplotlib's `plot`.
@@ -124,37 +119,23 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         Returns
         -------
         display : MeanPrecisionRecallDisplay
+            The display.
         """
         report = metrics.retrieval_report(estimator, X, y, query_mask=query_mask)
-        display = cls(
-            np.nanmean(report.precision_recall, axis=0),
-            report.recall_levels,
-            mean_average_precision=np.nanmean(report.average_precision),
-            name=type(estimator).__name__ if name is None else name,
-            is_baseline=is_baseline,
-            n_queries=count_queries(report),
-        )
+        name = type(estimator).__name__ if name is None else name
+        display = cls._from_report(report, name, is_baseline)
         return display.plot(ax=ax, **line_options)
 
     @classmethod
     def from_estimators(
-        cls,
-        estimators,
-        X,
-        y,
-        *,
-        baselines=(),
-        query_mask=None,
-        n_colored=4,
-        ax=None,
-        **line_options,
+        cls, estimators, X, y, *, query_mask=None, baselines=(), **options
     ):
         """Plot the curves of several fitted estimators, the best ones in colour.
 
         Parameters
         ----------
         estimators : dict
-            From names to fitted learners, pipelines, searches or transformers.
+            Fitted learners, pipelines, searches or transformers by name.
 
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples, each of which queries the others.
@@ -163,33 +144,22 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
                 PairwiseRelevance
             Labels, relevance matrix or relevance by pairs.
 
-        baselines : collection of str, default=()
-            Names of those to draw as baselines.
-
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
             Samples that query.
 
-        n_colored : int, default=4
-            How many learners to show in colour, the best ones. The others are grey.
+        baselines : collection of str, default=()
+            Names of the baselines, which are drawn dashed.
 
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
+        **options : dict
+            Passed on to :meth:`plot`.
 
         Returns
         -------
         display : MeanPrecisionRecallDisplay
+            The display.
         """
-        baselines = check_baselines(baselines, estimators)
-        return cls.from_reports(
-            measure(estimators, X, y, query_mask),
-            baselines=baselines,
-            n_colored=n_colored,
-            ax=ax,
-            **line_options,
-        )
+        reports = measure(estimators, X, y, query_mask, baselines)
+        return cls.from_reports(reports, baselines=baselines, **options)
 
     @classmethod
     def from_predictions(
@@ -207,8 +177,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         Parameters
         ----------
         relevance : array-like of shape (n_queries, n_items)
-            Positive where an item is relevant to a query, 0 where it is not, negative
-            where it is to be ignored.
+            Positive for relevant items, 0 for others, negative for items to ignore.
 
         similarity : array-like of shape (n_queries, n_items)
             Similarities, larger for items that come first.
@@ -220,7 +189,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Whether to draw it as a baseline.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         **line_options : dict
             Passed on to matplotlib's `plot`.
@@ -228,6 +197,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         Returns
         -------
         display : MeanPrecisionRecallDisplay
+            The display.
         """
         precision, recall = metrics.precision_recall_curve(relevance, similarity)
         per_query = metrics.average_precision(relevance, similarity)
@@ -242,69 +212,23 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         return display.plot(ax=ax, **line_options)
 
     @classmethod
-    def from_reports(
-        cls, reports, *, baselines=(), n_colored=4, ax=None, **line_options
-    ):
-        """Plot the curves of reports that are there already.
+    def _read(cls, reports):
+        scores = [float(np.nanmean(report.average_precision)) for report in reports]
+        return {
+            "precision": np.array(
+                [np.nanmean(report.precision_recall, axis=0) for report in reports]
+            ),
+            "recall": reports[0].recall_levels,
+            "mean_average_precision": scores,
+        }
 
-        Parameters
-        ----------
-        reports : dict
-            From names to what :func:`~sklearn_simlearn.metrics.retrieval_report`
-            returns, all of the same queries.
+    def _points(self):
+        return self.recall
 
-        baselines : collection of str, default=()
-            Names of those to draw as baselines.
-
-        n_colored : int, default=4
-            How many learners to show in colour, the best ones. The others are grey.
-
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : MeanPrecisionRecallDisplay
-        """
-        baselines = check_baselines(baselines, reports)
-        measured = reports.values()
-        display = cls(
-            np.array([np.nanmean(r.precision_recall, axis=0) for r in measured]),
-            next(iter(measured)).recall_levels,
-            mean_average_precision=[np.nanmean(r.average_precision) for r in measured],
-            name=list(reports),
-            is_baseline=[name in baselines for name in reports],
-            n_queries=count_queries(next(iter(measured))),
-        )
-        return display.plot(ax=ax, n_colored=n_colored, **line_options)
-
-    def plot(self, *, ax=None, n_colored=4, **line_options):
-        """Plot the curves.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        n_colored : int, default=4
-            How many learners to show in colour, the best ones. The others are grey.
-
-        **line_options : dict
-            Passed on to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : MeanPrecisionRecallDisplay
-        """
-        score = self.mean_average_precision
-        if score is None:
-            score = np.mean(self.precision, axis=-1)
-        return self._plot(
-            self.recall, np.atleast_1d(score), "Recall", ax, n_colored, line_options
-        )
+    def _scores(self):
+        if self.mean_average_precision is None:
+            return np.atleast_2d(self.precision).mean(axis=1)
+        return np.atleast_1d(self.mean_average_precision)
 
     def _labels(self):
         labels = super()._labels()

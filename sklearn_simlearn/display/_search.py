@@ -1,4 +1,4 @@
-"""What some queries find, and whether it is right: for pictures of results."""
+"""Results of some queries and their relevance, for pictures of results."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from sklearn_simlearn._core.unwrap import find_model
 
 
 class Found(NamedTuple):
-    """The best items of some queries.
+    """Best items of some queries.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 def find_neighbors(
     estimator, X, y, queries, n_neighbors, X_database=None, y_database=None
 ) -> Found:
-    """Let some rows of X query the other rows, or the rows of a database."""
+    """Return the best items for some rows of X, among the other rows or a database."""
     model = find_model(estimator)
     n_samples = num_samples(X)
     X = model.prepare(X)

@@ -6,21 +6,22 @@ from sklearn.utils import check_random_state
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.unwrap import find_model
+from sklearn_simlearn.display._base import Display
 from sklearn_simlearn.display._style import BLACK, COLORS, legend_beside, new_axes
 
-# Pairs that are looked at; more would change no bar by a pixel.
+# Maximum number of pairs; more would not change the picture visibly.
 MAX_PAIRS = 2_000_000
 
 N_BINS = 60
 
 
-class SimilarityDistributionDisplay:
+class SimilarityDistributionDisplay(Display):
     """Distributions of the similarity of matching and of non-matching pairs.
 
-    The less they overlap, the more pairs of the one kind rank before the other. What a
-    ranking is worth depends on each query alone, so a similarity can rank well with
-    distributions that overlap. Make one with :meth:`from_estimator` or
-    :meth:`from_predictions`.
+    The less the distributions overlap, the more matching pairs rank before the others.
+    Measures of rankings compare only the items of one query, so a similarity can rank
+    well even if the distributions overlap. Make a display with :meth:`from_estimator`
+    or :meth:`from_predictions`.
 
     Parameters
     ----------
@@ -28,14 +29,14 @@ class SimilarityDistributionDisplay:
         Similarities of samples with items that are relevant to them.
 
     non_matching : ndarray of shape (n_non_matching,)
-        Similarities with items that are not.
+        Similarities of samples with other items.
 
     trim : float, default=0.01
         Share of the smallest and of the largest similarities of each kind that is left
         out of the picture.
 
     name : str, default=None
-        Shown in the title.
+        Name in the title.
 
     Attributes
     ----------
@@ -43,7 +44,7 @@ class SimilarityDistributionDisplay:
         Area that the two distributions share, from 0 to 1.
 
     ax_, figure_ : matplotlib Axes and Figure
-        Where it is.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -83,7 +84,7 @@ class SimilarityDistributionDisplay:
             A fitted learner, pipeline, search or transformer.
 
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples. Of many, some are compared with all.
+            Samples. If there are many, some are drawn and compared with all.
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
                 PairwiseRelevance
@@ -94,13 +95,13 @@ class SimilarityDistributionDisplay:
             left out of the picture.
 
         random_state : int, RandomState instance or None, default=0
-            Decides on the samples, if there are too many for all pairs.
+            Draws the samples, if there are too many for all pairs.
 
         name : str, default=None
-            Shown in the title; the name of the class if None.
+            Name in the title; that of the class if None.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         Returns
         -------
@@ -133,8 +134,7 @@ class SimilarityDistributionDisplay:
         Parameters
         ----------
         relevance : array-like of shape (n_queries, n_items)
-            Positive where a pair matches, 0 where it does not, negative where it is to
-            be left out.
+            Positive for pairs that match, 0 for others, negative for pairs to ignore.
 
         similarity : array-like of shape (n_queries, n_items)
             Similarities.
@@ -144,10 +144,10 @@ class SimilarityDistributionDisplay:
             left out of the picture.
 
         name : str, default=None
-            Shown in the title.
+            Name in the title.
 
         ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
+            Axes to plot on; new ones if None.
 
         Returns
         -------
@@ -162,18 +162,7 @@ class SimilarityDistributionDisplay:
         matching, non_matching = similarity[relevance > 0], similarity[relevance == 0]
         return cls(matching, non_matching, trim=trim, name=name).plot(ax=ax)
 
-    def plot(self, *, ax=None):
-        """Plot the distributions.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; new ones if None.
-
-        Returns
-        -------
-        display : SimilarityDistributionDisplay
-        """
+    def _draw(self, ax, options):
         if len(self.matching) == 0 or len(self.non_matching) == 0:
             raise ValueError("There must be pairs that match and pairs that do not.")
         if not 0 <= self.trim < 0.5:
@@ -194,7 +183,7 @@ class SimilarityDistributionDisplay:
         for place, (name, values) in enumerate(groups.items()):
             share = np.histogram(values, edges)[0] / len(values)
             label = f"{name} ({len(values):,} pairs)"
-            ax.stairs(share, edges, fill=True, label=label, **looks[name])
+            ax.stairs(share, edges, fill=True, label=label, **looks[name] | options)
             ax.stairs(share, edges, color=COLORS[place], linewidth=1.5)
             median, dash = float(np.median(values)), ("-", "--")[place]
             ax.axvline(median, color=BLACK, linestyle=dash)
@@ -207,4 +196,3 @@ class SimilarityDistributionDisplay:
             ylabel="Share of the pairs",
         )
         legend_beside(ax, ax.get_legend_handles_labels()[0])
-        return self

@@ -1,19 +1,19 @@
-"""What the plots share: axes, colours, markers, legends that cover nothing."""
+"""Style of the plots: axes, colours, markers, legends next to the axes."""
 
 from sklearn_simlearn._core.sklearn import check_matplotlib_support
 
-# The colours of Okabe and Ito, which people of any colour vision tell apart, without
-# yellow, which is too light for lines on white.
+# The colours of Okabe and Ito, which are distinct for all kinds of colour vision.
+# Yellow is left out: it is too light for lines on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 BLACK, GREY = "#222222", "#9a9a9a"
 RIGHT, WRONG = "#009E73", "#D55E00"
 
-# Each curve has its own, so that those of one colour can be told apart too.
+# Each curve has its own marker, so that curves of one colour are distinct.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 
 
 def new_axes(display, ax, **figure_options):
-    """The axes to plot on: those given, or new ones."""
+    """Return the given axes, or new ones, and set them on the display."""
     check_matplotlib_support(f"{type(display).__name__}.plot")
     import matplotlib.pyplot as plt
 
@@ -24,10 +24,10 @@ def new_axes(display, ax, **figure_options):
 
 
 def legend_beside(ax, handles):
-    """A legend to the right of the axes, where it covers nothing."""
-    figure = ax.figure.figure  # of a subfigure too
+    """Add a legend to the right of the axes, where it does not cover the plot."""
+    figure = ax.figure.figure  # the figure of a subfigure
     if figure.get_layout_engine() is None:
-        figure.set_layout_engine("constrained")  # else it would be cut off
+        figure.set_layout_engine("constrained")  # otherwise the legend is cut off
     return ax.legend(
         handles=handles,
         loc="upper left",

@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.groups import read_groups
-from sklearn_simlearn._core.sklearn import DocLinkMixin
+from sklearn_simlearn._core.sklearn import DocLinkMixin, ItemsHtmlMixin
 from sklearn_simlearn.index import _metadata
 
 
-class BaseIndex(DocLinkMixin, BaseEstimator):
+class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
     """Base class of the indexes: `estimator` encodes what is stored and searched.
 
     A subclass sets `estimator_` and `_model`, which `_take_estimator` gives.

@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing else."""
+"""The report of a comparison: a single HTML file."""
 
 from sklearn_simlearn.report._report import RetrievalReport
 

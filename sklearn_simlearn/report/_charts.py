@@ -1,4 +1,4 @@
-"""Charts as SVG in the colours of the page, light or dark."""
+"""Charts as SVG in the light or dark colours of the page."""
 
 import numpy as np
 
@@ -12,17 +12,17 @@ MAX_BARS = 300
 
 
 def draw_curves(recall, curves: dict[str, np.ndarray], kinds: dict[str, str]) -> Html:
-    """Precision against recall, one line per name, with its number.
+    """Draw precision against recall, one numbered line per name.
 
     Parameters
     ----------
     recall : ndarray of shape (n_levels,)
 
     curves : dict
-        From names to precision at each level.
+        Precision at each level, by name.
 
     kinds : dict
-        From names, the best first, to the classes of their lines.
+        CSS classes of the lines by name, the best first.
     """
     x = _scale(np.asarray(recall), 0, 1, LEFT, WIDTH - RIGHT)
     lines = []
@@ -31,7 +31,7 @@ def draw_curves(recall, curves: dict[str, np.ndarray], kinds: dict[str, str]) ->
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
         kind = f"curve {kinds[name]}"
         line = tag("polyline", tag("title", name), points=points, class_=kind)
-        mark = (11 + 7 * place) % len(x)  # a place of its own on each curve
+        mark = (11 + 7 * place) % len(x)  # another place on each curve
         number = tag(
             "text", place + 1, x=f"{x[mark]:.1f}", y=f"{y[mark]:.1f}", class_="number"
         )
@@ -50,7 +50,7 @@ def draw_curves(recall, curves: dict[str, np.ndarray], kinds: dict[str, str]) ->
 
 
 def draw_gains(gains: np.ndarray, name: str, baseline: str) -> Html:
-    """Gains of all queries as bars, from the largest loss to the largest gain."""
+    """Draw the gains of all queries as bars, from the largest loss upwards."""
     gains = np.sort(gains[~np.isnan(gains)])
     n_bars = min(len(gains), MAX_BARS)
     heights = np.array([part.mean() for part in np.array_split(gains, n_bars)])
@@ -86,7 +86,7 @@ def draw_gains(gains: np.ndarray, name: str, baseline: str) -> Html:
 
 
 def _frame(title, x_ticks, x_labels, y_ticks, y_labels, x_name, y_name, *content):
-    """Axes around a chart; ticks are given as shares of the width and the height."""
+    """Draw axes around a chart; ticks are shares of the width and the height."""
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = []
     for share, label in zip(x_ticks, x_labels, strict=True):

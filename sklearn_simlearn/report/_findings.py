@@ -1,4 +1,4 @@
-"""What a report says: the table, the gains, and the queries worth showing."""
+"""Content of a report: the table, the gains, and the queries to show."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -22,10 +22,10 @@ from sklearn_simlearn.report._measurement import Measured
 
 
 class Findings:
-    """What came of several estimators on the same queries.
+    """Results of several estimators on the same queries.
 
-    The parameters are those of :class:`RetrievalReport`, checked before, and paragraphs
-    of advice with lines of code.
+    The parameters are those of :class:`RetrievalReport`, which has checked them, and
+    paragraphs of advice with lines of code.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class Findings:
         By name, the best first.
 
     best, baseline : str
-        Names of the best of all and of the best baseline.
+        Names of the best estimator and of the best baseline.
 
     challenger : str or None
-        Name of the best that is no baseline.
+        Name of the best estimator that is not a baseline.
 
     queries : ndarray of shape (n_queries,)
         Rows of the samples that query.
@@ -119,7 +119,7 @@ class Findings:
         return table
 
     def _choose_queries(self, n_shown):
-        """Places of queries in `queries`, by the title of their list."""
+        """Return places of queries in `queries`, by the title of their list."""
         name = self.baseline if self.challenger is None else self.challenger
         scores = self.measured[name].report.average_precision
         known = np.flatnonzero(~np.isnan(scores))
@@ -136,7 +136,7 @@ class Findings:
         return lists
 
     def _search(self, X, y, n_neighbors):
-        """By name and place: the items found, as (row, similarity, relevance)."""
+        """Return the items found by name and place, as (row, similarity, relevance)."""
         places = np.unique(np.concatenate(list(self.shown.values())))
         results = {}
         for name in (self.baseline, self.challenger):
@@ -152,16 +152,16 @@ class Findings:
         return results
 
     def line(self, name: str) -> dict:
-        """The line of an estimator in the table."""
+        """Return the line of an estimator in the table."""
         return next(line for line in self.table if line["similarity"] == name)
 
     def label(self, row: int) -> str:
-        """Label of a sample as text; empty if `y` is no labels."""
+        """Return the label of a sample as text; empty if `y` does not hold labels."""
         return "" if self._labels is None else str(self._labels[row])
 
 
 def _read_labels(y):
-    """Labels as the user wrote them; None if `y` is something else."""
+    """Return the labels that the user passed; None if `y` is something else."""
     if isinstance(y, PairwiseRelevance) or check_relevance(y).labels is None:
         return None
     return np.asarray(y)

@@ -1,16 +1,16 @@
-"""HTML in which whatever is not HTML already is escaped."""
+"""HTML that escapes all other text."""
 
 from html import escape
 
 
 class Html(str):
-    """Text that is HTML; any other text is escaped where it meets it."""
+    """Text that is HTML. `join` and `tag` escape any other text."""
 
     __slots__ = ()
 
 
 def join(*parts) -> Html:
-    """One piece of HTML; what is no HTML is escaped, None is left out."""
+    """Return one piece of HTML; other text is escaped, None is skipped."""
     return Html(
         "".join(
             part if isinstance(part, Html) else escape(str(part))
@@ -21,9 +21,9 @@ def join(*parts) -> Html:
 
 
 def tag(name: str, *children, **attributes) -> Html:
-    """An element.
+    """Return an element.
 
-    Attributes that are None are left out. Their names may end in ``_``, as in
+    Attributes that are None are skipped. Their names may end in ``_``, as in
     ``class_``, and have ``_`` instead of ``-``.
     """
     shown = "".join(

@@ -1,4 +1,4 @@
-"""A fitted estimator with what was measured of it."""
+"""A fitted estimator with its measurements."""
 
 import time
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import retrieval_report
 
-# Queries that are timed.
+# Number of queries that are timed.
 TIMED_QUERIES = 100
 
 
 @dataclass
 class Measured:
-    """A fitted estimator, and how it ranks held-out samples.
+    """Fitted estimator with its ranking of held-out samples.
 
     Attributes
     ----------
@@ -24,10 +24,10 @@ class Measured:
         Of :func:`~sklearn_simlearn.metrics.retrieval_report`.
 
     fit_seconds : float or None
-        How long the fit took; None if that is not known.
+        Time of the fit; None if it is not known.
 
     query_seconds : float or None
-        Time per query for the best ten items; None if no index can hold them.
+        Time per query for the best ten items; None if the estimator cannot be indexed.
     """
 
     estimator: Any
@@ -40,24 +40,24 @@ class Measured:
         return float(np.nanmean(self.report.average_precision))
 
     def gains_over(self, other: "Measured") -> np.ndarray:
-        """Differences in average precision, query by query."""
+        """Return the difference in average precision of each query."""
         return self.report.average_precision - other.report.average_precision
 
 
 def measure_estimator(
     estimator, X, y, *, query_mask=None, groups=None, fit_seconds: float | None = None
 ) -> Measured:
-    """Let samples query each other, with a fitted estimator."""
+    """Measure a fitted estimator on samples that query each other."""
     report = retrieval_report(estimator, X, y, query_mask=query_mask, groups=groups)
     query_seconds = _time_query(estimator, X, groups)
     return Measured(estimator, report, fit_seconds, query_seconds)
 
 
 def _time_query(estimator, X, groups):
-    """Seconds per query to find the best ten items with an index; best of five."""
+    """Return the seconds per query for the best ten items; the fastest of five runs."""
     try:
         index = SimilarityIndex(estimator).fit(X)
-    except TypeError:  # the similarity is no inner product
+    except TypeError:  # the similarity is not an inner product
         return None
     rows, params = np.arange(min(TIMED_QUERIES, num_samples(X))), {}
     n_queries = len(rows)

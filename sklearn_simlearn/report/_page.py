@@ -1,4 +1,4 @@
-"""The page of a report: what was measured, in HTML."""
+"""The page of a report in HTML."""
 
 from importlib.resources import files
 
@@ -20,14 +20,14 @@ N_COLORED = 4
 # Characters of a text that are shown.
 MAX_TEXT = 240
 
-# By relevance: class, mark and what a screen reader says.
+# By relevance: class, mark and text for screen readers.
 LOOKS = {
     1: ("right", "✓", "right"),
     0: ("wrong", "✗", "wrong"),
     -1: ("junk", "-", "junk"),
 }
 
-# Nothing may be loaded from anywhere.
+# The browser must not load anything.
 POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'"
@@ -35,7 +35,7 @@ POLICY = (
 
 
 def make_page(findings: Findings) -> str:
-    """The whole page."""
+    """Return the whole page."""
     pictures = _gather_pictures(findings)
     thumbnails = encode_pictures(pictures) if pictures else {}
     sections = {
@@ -43,7 +43,7 @@ def make_page(findings: Findings) -> str:
         "Curves": _draw(findings),
         "Query by query": _list_queries(findings),
         "Queries and results": _show_queries(findings, thumbnails),
-        "What was fitted": _describe_fits(findings),
+        "Estimators": _describe_fits(findings),
     }
     if findings.advice:
         words = [tag("p", paragraph) for paragraph in findings.advice]
@@ -79,7 +79,7 @@ def make_page(findings: Findings) -> str:
 
 
 def _gather_pictures(findings):
-    """Images of the queries that are shown and of what they found."""
+    """Return the images of the queries that are shown and of their results."""
     if findings.images is None:
         return {}
     rows = set()
@@ -160,8 +160,8 @@ def _compare(findings):
         "among the first k; in brackets, intervals of 95% confidence (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
         "queries; p: Wilcoxon's signed-rank test over the queries, corrected for the "
-        "number of rows (Holm). Intervals and tests take queries for independent of "
-        "each other."
+        "number of rows (Holm). Intervals and tests treat the queries as "
+        "independent."
     )
     return join(_table(heads, rows), tag("p", note, class_="soft"))
 
@@ -215,7 +215,7 @@ def _draw(findings):
         words = (
             f"{challenger} against {findings.baseline}: {line['wins']} queries gain, "
             f"{line['losses']} lose, "
-            f"{findings.n_queries - line['wins'] - line['losses']} stay as they are."
+            f"{findings.n_queries - line['wins'] - line['losses']} do not change."
         )
         chart = draw_gains(gains, challenger, findings.baseline)
         parts.append(tag("div", chart, tag("p", words), class_="side"))
@@ -254,7 +254,7 @@ def _list_queries(findings):
             kind = "up" if gain > 0 else "down" if gain < 0 else None
             cells.append(tag("td", f"{gain:+.3f}", class_=kind))
         rows.append(tag("tr", *cells))
-    words = "Average precision of the baseline, and what the others gain or lose."
+    words = "Average precision of the baseline, and gains and losses of the others."
     if n_shown < findings.n_queries:
         words += f" The {n_shown} queries that change most of {findings.n_queries}."
     return join(
@@ -357,7 +357,7 @@ def _name(findings, row):
     return f"row {row}" + (f", label {label}" if label else "") + text
 
 
-# -- what was fitted --
+# -- estimators --
 
 
 def _describe_fits(findings):

@@ -1,4 +1,4 @@
-"""Small images as data URIs, together below a bound."""
+"""Small images as data URIs, with a limit on their total size."""
 
 import base64
 import io
@@ -8,20 +8,20 @@ import numpy as np
 # Longest side in pixels and quality of JPEG, tried in turn.
 SIZES = ((112, 80), (96, 75), (80, 70), (64, 65), (48, 60), (32, 50), (20, 40))
 
-# What the images of a page may take, in characters.
+# Maximum size of the images of a page, in characters.
 MAX_CHARACTERS = 3_500_000
 
-# Images with no longer side stay without loss, in pixels that can be seen.
+# Images up to this size are stored without loss and shown with visible pixels.
 MAX_PIXEL_ART = 32
 
 
 def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
-    """Data URIs of images, as large as the bound on them all allows.
+    """Return data URIs of images, as large as the limit allows.
 
     Raises
     ------
     ImportError
-        Without Pillow.
+        If Pillow is missing.
     """
     try:
         from PIL import Image
@@ -49,7 +49,7 @@ def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
 
 
 def is_pixel_art(picture: np.ndarray) -> bool:
-    """Whether an image is so small that its pixels are to be seen."""
+    """Return whether an image is small enough to be shown with visible pixels."""
     return max(picture.shape[:2]) <= MAX_PIXEL_ART
 
 

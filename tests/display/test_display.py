@@ -1,10 +1,11 @@
-"""Plots: the lines are the measures."""
+"""Plots: the lines show the measures."""
 
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.datasets import make_blobs
 
 from sklearn_simlearn import (
     OASIS,
@@ -101,7 +102,7 @@ def test_the_best_few_are_in_colour(crowd):
     assert in_colour == {"b", "d", "e", "plain"}  # three, and the best baseline
     colours = [lines[name].get_color() for name in in_colour]
     assert len(set(colours)) == 4
-    # Each can be told from each without colour, and all baselines from all learners.
+    # All curves differ without colour, and so do baselines and candidates.
     assert len({line.get_marker() for line in lines.values()}) == len(NAMES)
     for name, line in lines.items():
         is_baseline = name in ("plain", "worse")
@@ -117,7 +118,7 @@ def test_the_legend_covers_nothing(crowd):
     assert legend.get_window_extent().x0 > crowd.ax_.get_window_extent().x1
     assert legend.get_window_extent().x1 <= crowd.figure_.bbox.x1
     texts = [text.get_text().split(" (")[0] for text in legend.get_texts()]
-    assert texts == [*["Learners", "b", "d", "e", "a", "c"], "Baselines", *NAMES[-2:]]
+    assert texts == [*["Candidates", "b", "d", "e", "a", "c"], "Baselines", *NAMES[-2:]]
 
 
 def test_legend_in_the_figure_of_a_user(cosine):
@@ -150,6 +151,8 @@ def test_from_estimators_and_predictions(kind, cosine):
         assert_allclose(display.precision[0], curve)
     assert display.is_baseline == [False, True]
     assert display.n_queries == single.n_queries == direct.n_queries == 60
+    reports = {"idf": metrics.retrieval_report(learner, X, y, k=np.arange(1, 10))}
+    assert_allclose(kind.from_reports(reports).precision[0], single.precision)
     with pytest.raises(ValueError, match=r"baselines names \['x'\], which are not"):
         kind.from_estimators({"idf": learner}, X, y, baselines=["x"])
 
@@ -290,27 +293,39 @@ def test_distributions_are_of_all_pairs(cosine):
     assert 0 < display.overlap_ < 1
 
 
-def test_overlap_of_distributions():
-    relevance = np.array([[1, 1, 0, 0]])
-    for similarity, overlap in [
-        ([3, 4, 1, 2], 0),
-        ([1, 2, 1, 2], 1),
-        ([1, 3, 1, 2], 0.5),
-    ]:
-        display = SimilarityDistributionDisplay.from_predictions(
-            relevance, [similarity], trim=0
-        )
-        assert display.overlap_ == overlap
+@pytest.mark.parametrize(
+    ("similarity", "overlap"),
+    [([3, 4, 1, 2], 0), ([1, 2, 1, 2], 1), ([1, 3, 1, 2], 0.5)],
+)
+def test_overlap_of_distributions(similarity, overlap):
+    display = SimilarityDistributionDisplay.from_predictions(
+        [[1, 1, 0, 0]], [similarity], trim=0
+    )
+    assert display.overlap_ == overlap
+
+
+def test_extreme_similarities_are_trimmed():
     wide = SimilarityDistributionDisplay(
         np.r_[np.zeros(98), 1e9, -1e9], np.linspace(-1, 1, 100), trim=0.05
     ).plot()
     assert wide.ax_.get_xlim()[1] < 2
-    with pytest.raises(ValueError, match="the same shape"):
-        SimilarityDistributionDisplay.from_predictions(relevance, [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("similarity", "options", "message"),
+    [
+        ([[1, 2, 3]], {}, "the same shape"),
+        ([[1, 2]], {"trim": 0.5}, "trim must be"),
+    ],
+)
+def test_bad_distributions(similarity, options, message):
+    with pytest.raises(ValueError, match=message):
+        SimilarityDistributionDisplay.from_predictions([[1, 0]], similarity, **options)
+
+
+def test_distributions_need_pairs_of_both_kinds():
     with pytest.raises(ValueError, match="pairs that match and pairs that do not"):
         SimilarityDistributionDisplay.from_predictions([[1, 1]], [[1, 2]])
-    with pytest.raises(ValueError, match="trim must be"):
-        SimilarityDistributionDisplay.from_predictions(relevance, relevance, trim=0.5)
 
 
 def test_distributions_of_many_samples_are_of_some(cosine, monkeypatch):
@@ -324,25 +339,43 @@ def test_distributions_of_many_samples_are_of_some(cosine, monkeypatch):
 # -- what was learned --
 
 
+@pytest.fixture(scope="module")
+def oasis():
+    """Return a learner that was fitted with a hold-out."""
+    X, y = make_blobs(90, 5, centers=3, cluster_std=4.0, random_state=0)
+    return OASIS(holdout="samples", random_state=0).fit(X, y)
+
+
 @pytest.mark.parametrize("learns", [False, True])
-def test_holdout(learns, blobs):
-    X, y = blobs
-    learner = OASIS(holdout="samples", random_state=0).fit(X, y)
-    results = learner.holdout_results_
-    if not learns:
-        results["best_index"] = results["candidates"].index(None)
-    display = HoldoutDisplay.from_estimator(learner)
+def test_holdout(learns, oasis, monkeypatch):
+    results = oasis.holdout_results_
+    kept = results["best_index"] if learns else results["candidates"].index(None)
+    monkeypatch.setitem(results, "best_index", kept)
+    display = HoldoutDisplay.from_estimator(oasis)
     n_points = sum(len(line.get_xdata()) for line in display.lines_)
     assert n_points == len(results["candidates"]) - 1
     shown = np.concatenate([line.get_ydata() for line in display.lines_])
     assert set(shown) <= set(results["mean_average_precision"])
-    best = results["mean_average_precision"][results["best_index"]]
+    best = results["mean_average_precision"][kept]
     assert display.kept_.get_ydata().tolist() == [best]
-    assert ("the start" in display.kept_.get_label()) == (not learns)
+    assert ("the start" in display.kept_.get_label()) == (
+        results["candidates"][kept] is None
+    )
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert f"{len(display.lines_) - 3} others" in labels
-    with pytest.raises(ValueError, match="has no hold-out to show"):
-        HoldoutDisplay.from_estimator(OASIS(holdout=None).fit(X, y))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (HoldoutDisplay, "has no hold-out to show"),
+        (WeightTableDisplay, "has no `weights_`: pass a fitted HistogramRankSVM"),
+        (AnglesDisplay, "has no `angles_`: pass a fitted AngularBilinearRanker"),
+    ],
+)
+def test_learners_of_another_kind(kind, message, counts):
+    with pytest.raises(ValueError, match=message):
+        kind.from_estimator(CosineSimilarity().fit(counts[0]))
 
 
 def test_weight_tables(counts):
@@ -362,10 +395,8 @@ def test_weight_tables(counts):
         assert len(ax.lines) == 8  # between cells of different bins
     alone = WeightTableDisplay(pattern=pattern).plot()
     assert [text.get_text() for text in alone.axes_[0].texts] == list("011234244")
-    with pytest.raises(ValueError, match="Give weights, a pattern"):
+    with pytest.raises(ValueError, match="Pass weights, a pattern"):
         WeightTableDisplay().plot()
-    with pytest.raises(ValueError, match="has no `weights_`: give a fitted Histogram"):
-        WeightTableDisplay.from_estimator(CosineSimilarity().fit(X))
 
 
 def test_angles(blobs):

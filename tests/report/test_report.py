@@ -16,6 +16,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
+from sklearn_simlearn.contract import make_counts
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import PairwiseRelevance, retrieval_report
 from sklearn_simlearn.report import RetrievalReport
@@ -30,7 +31,7 @@ ATTACK = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
 
 
 class Page(HTMLParser):
-    """Tags, attributes and text; tags must close in turn."""
+    """Tags, attributes and text of a page. Tags must be closed in reverse order."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -56,8 +57,15 @@ class Page(HTMLParser):
             self.text.append(data)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def counts():
+    """Return word counts, which the tests of this module share."""
+    return make_counts()
+
+
+@pytest.fixture(scope="module")
 def models(counts):
+    """Return three fitted similarities by name."""
     X, _ = counts
     return {
         "cosine": CosineSimilarity(use_idf=False).fit(X),
@@ -181,7 +189,7 @@ def test_page_is_whole(content, models, counts, rng):
         assert words in page.content
     assert ("text of sample" in html) == ("texts" in options)
     assert ("data:image/png" in html) == ("images" in options)
-    # Nothing comes from outside, and the browser is told to refuse it.
+    # Nothing is loaded from outside, and the browser must refuse it.
     assert not re.search(r"https?:|//\w", re.sub(r"data:image/[^)]*", "", html))
     assert "default-src 'none'" in html
     named = {value for key, value in page.attributes if key == "class"}
@@ -217,7 +225,7 @@ def test_what_comes_from_data_is_text(models, counts, rng):
         assert not [key for key, _ in page.attributes if key.startswith("on")]
         assert "<script>alert" not in html
     assert ATTACK in Page(report.to_html()).content
-    # The frame in a notebook holds the page as it is.
+    # The frame in a notebook holds the same page.
     [(_, inner)] = [
         a for a in Page(report._repr_html_()).attributes if a[0] == "srcdoc"
     ]
@@ -227,7 +235,7 @@ def test_what_comes_from_data_is_text(models, counts, rng):
 def test_page_of_a_hundred_queries_stays_small(models, counts, rng):
     X, y = counts
     X, y = X[np.tile(np.arange(60), 5)], np.tile(y[:60], 5)
-    # Noise is the worst that can come.
+    # Noise is compressed least.
     images = [rng.integers(0, 256, (140, 200, 3), dtype=np.uint8) for _ in y]
     models = {name: models[name] for name in ("cosine", "burstiness")}
     report = RetrievalReport(models, X, y, images=images, n_shown=25)
@@ -330,7 +338,7 @@ def test_columns_of_a_frame(models, counts):
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-# What a reader does; then the page says what became of it.
+# Actions of a reader; then the page prints their effects.
 ACTIONS = """<script>
 const heads = document.querySelectorAll("table.sortable thead tr:first-child th");
 const table = document.querySelector("table.sortable").tBodies[0];
