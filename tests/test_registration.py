@@ -37,8 +37,8 @@ def test_a_learner_is_registered_everywhere(name):
         "an example in examples/": read(*pages("examples", "plot_*.py")),
         "a row in the table of README.rst": read("README.rst"),
         "a row in doc/user_guide/retrieval.rst": read("doc/user_guide/retrieval.rst"),
-        "a row in sklearn_simlearn/comparison/_comparison.py": read(
-            "sklearn_simlearn/comparison/_comparison.py"
+        "a row in sklearn_simlearn/comparison/_rows.py": read(
+            "sklearn_simlearn/comparison/_rows.py"
         ),
     }
     missing = [place for place, text in places.items() if not word.search(text)]

@@ -1,24 +1,17 @@
 """Re-ranking by diffusion on the graph of nearest neighbours."""
 
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
 from scipy import sparse
 from sklearn import get_config
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import DocLinkMixin, Interval, fit_context
-from sklearn_simlearn.reranking._graph import as_matrix, check_index, find_graph
-from sklearn_simlearn.reranking._lists import (
-    affinities,
-    fractions,
-    read_candidates,
-    sort_lists,
-)
+from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn.reranking._base import IndexStep
+from sklearn_simlearn.reranking._graph import as_matrix, find_graph
+from sklearn_simlearn.reranking._lists import affinities, fractions, sort_lists
 
-# Affinities to this power are the weights of edges, as is usual for descriptors.
+# Weights of edges are affinities to this power, as is usual for descriptors.
 POWER = 3
 
 # Where conjugate gradients stop: relative residual, and iterations at most.
@@ -26,8 +19,8 @@ TOLERANCE = 1e-6
 MAX_ITERATIONS = 200
 
 
-class Diffusion(DocLinkMixin, BaseEstimator):
-    r"""Candidates that a random walk from the query's neighbours reaches come first.
+class Diffusion(IndexStep):
+    r"""Rank candidates by a random walk that starts at the neighbours of the query.
 
     With :math:`S = D^{-1/2} W D^{-1/2}`, where :math:`W` weighs the edges between items
     that are among the nearest of each other, the scores are the solution of
@@ -43,7 +36,7 @@ class Diffusion(DocLinkMixin, BaseEstimator):
         Number of nearest items per item, and of candidates that the walk starts from.
 
     alpha : float in [0, 1), default=0.9
-        How far the walk goes.
+        Probability that the walk continues.
 
     Attributes
     ----------
@@ -56,9 +49,10 @@ class Diffusion(DocLinkMixin, BaseEstimator):
 
     Notes
     -----
-    Weights are third powers of affinities, which are 1 for the best neighbour of an
-    item and 0 for the last of the `n_candidates` of the index. So scores may be
-    negative or of any length.
+    Weights are third powers of affinities, which are 1 for the best
+    neighbour of an item and 0 for the last of the `n_candidates` of the index. So
+    scores may be negative, and their scale does not matter. The new score of a
+    candidate that the walk does not reach is negative.
 
     The neighbours of the items are those that the index finds with the re-ranking steps
     before this one. The graph takes at most `n_neighbors` numbers per item.
@@ -96,27 +90,10 @@ class Diffusion(DocLinkMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, database, y=None) -> Self:
-        """Find the graph of the items.
-
-        Parameters
-        ----------
-        database : SimilarityIndex
-            A fitted one with ``store_items=True``.
-
-        y : Ignored
-            Not used.
-
-        Returns
-        -------
-        self : object
-            The step itself.
-        """
-        check_index(database, self)
+    def _fit(self, database):
         graph = find_graph(database, 1 + self.n_neighbors)
         n_items = len(graph.rows)
-        # Relative to the best of the others: an item's affinity to itself says nothing.
+        # Relative to the best of the others: the affinity to itself is not informative.
         is_other = graph.rows != np.arange(n_items)[:, None]
         affinity = np.where(is_other, graph.affinities, 0)
         best = affinity.max(axis=1, keepdims=True)
@@ -130,32 +107,8 @@ class Diffusion(DocLinkMixin, BaseEstimator):
             sparse.diags_array(root) @ W @ sparse.diags_array(root)
         )
         self.n_items_ = n_items
-        return self
 
-    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
-        """Rank candidates by what reaches them.
-
-        Parameters
-        ----------
-        queries : Ignored
-            The candidates say all.
-
-        ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates, the best first; -1 or "" where there are no more.
-
-        scores : array-like of shape (n_queries, n_candidates)
-            Their scores.
-
-        Returns
-        -------
-        ids : ndarray of shape (n_queries, n_candidates)
-            The candidates in their new order; those that nothing reaches as before.
-
-        scores : ndarray of shape (n_queries, n_candidates)
-            What reaches them; negative where nothing does.
-        """
-        check_is_fitted(self)
-        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+    def _rerank(self, queries, ids, scores, rows):
         weight = affinities(scores) ** POWER
         weight[:, 1 + self.n_neighbors :] = 0
         value = np.full(scores.shape, -np.inf)
@@ -167,14 +120,14 @@ class Diffusion(DocLinkMixin, BaseEstimator):
             Y = as_matrix(rows[part], weight[part], self.n_items_).T.toarray()
             F = _solve(self._S, self.alpha, Y)
             found = np.take_along_axis(F.T, np.maximum(rows[part], 0), axis=1)
-            # What nothing reaches keeps its order, below zero.
+            # Candidates that the walk does not reach keep their order, below zero.
             found = np.where(found > 0, found, fractions(scores[part]) - 1)
             value[part] = np.where(rows[part] >= 0, found, -np.inf)
         return sort_lists(ids, value, scores)
 
 
 def _solve(S, alpha, Y):
-    """(I - alpha S)^-1 Y by conjugate gradients, all columns at once."""
+    """Return (I - alpha S)^-1 Y by conjugate gradients, all columns at once."""
     F = Y.copy()
     R = alpha * (S @ Y)  # Y - (I - alpha S) F
     P = R.copy()

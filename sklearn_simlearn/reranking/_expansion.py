@@ -1,32 +1,27 @@
 """Query expansion: search again with the query and its best answers."""
 
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    HasMethods,
-    Interval,
-    fit_context,
-)
-from sklearn_simlearn.reranking._graph import as_queries, check_index
-from sklearn_simlearn.reranking._lists import affinities, read_candidates
+from sklearn_simlearn._core.sklearn import HasMethods, Interval
+from sklearn_simlearn.reranking._base import IndexStep
+from sklearn_simlearn.reranking._graph import as_queries
+from sklearn_simlearn.reranking._lists import affinities
 
 
-class QueryExpansion(DocLinkMixin, BaseEstimator):
-    r"""A second search, with the mean of the query and its best candidates.
+class QueryExpansion(IndexStep):
+    r"""Search again with the mean of the query and its best candidates.
 
-    The mean is one of *surrogate queries*,
+    The mean is that of *surrogate queries*,
 
     .. math:: \frac{\phi(q) + \sum_i w_i \phi(x_i)}{1 + \sum_i w_i} ,
 
-    so it serves every similarity of this package, whatever its samples are: means of
-    counts are no counts. Read more in the :ref:`User Guide <query_expansion>`.
+    so it suits every similarity of this package, even if means of samples are not valid
+    samples: means of counts are not counts. Read more in the :ref:`User Guide
+    <query_expansion>`.
 
     Parameters
     ----------
@@ -41,13 +36,13 @@ class QueryExpansion(DocLinkMixin, BaseEstimator):
         Candidates with fewer inliers are not used; only with a `verifier`.
 
     verifier : SpatialVerification, default=None
-        A fitted one that chooses the candidates with the most inliers. None takes the
+        A fitted step that chooses the candidates with the most inliers. None takes the
         first ones.
 
     Attributes
     ----------
     index_ : SimilarityIndex
-        The index that it searches.
+        The index that is searched again.
 
     See Also
     --------
@@ -84,55 +79,14 @@ class QueryExpansion(DocLinkMixin, BaseEstimator):
         self.min_inliers = min_inliers
         self.verifier = verifier
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, database, y=None) -> Self:
-        """Take the index that is searched again.
-
-        Parameters
-        ----------
-        database : SimilarityIndex
-            A fitted one with ``store_items=True``.
-
-        y : Ignored
-            Not used.
-
-        Returns
-        -------
-        self : object
-            The step itself.
-        """
-        check_index(database, self)
+    def _fit(self, database):
         database._stored_items()
         if self.verifier is not None:
             check_is_fitted(self.verifier)
-        self.index_ = database
-        return self
+        self.index_, self._ids = database, database._ids
 
-    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
-        """Search again.
-
-        Parameters
-        ----------
-        queries : samples
-            Queries, as the index takes them.
-
-        ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates; -1 or "" where there are no more.
-
-        scores : array-like of shape (n_queries, n_candidates)
-            Their scores.
-
-        Returns
-        -------
-        ids : ndarray of shape (n_queries, n_candidates)
-            The best items for the expanded queries.
-
-        scores : ndarray of shape (n_queries, n_candidates)
-            Their similarities to these.
-        """
-        check_is_fitted(self)
+    def _rerank(self, queries, ids, scores, rows):
         queries = as_queries(queries, self.index_)
-        ids, scores, rows = read_candidates(self.index_._ids, ids, scores, self)
         is_excluded = queries.is_excluded(ids)
         is_usable = (rows >= 0) & ~is_excluded
         order = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
@@ -150,7 +104,7 @@ class QueryExpansion(DocLinkMixin, BaseEstimator):
         return queries.search(self._expand(queries, ids, rows, weight), ids.shape[1])
 
     def _expand(self, queries, ids, rows, weight):
-        """Weighted means of surrogate queries, one per list."""
+        """Return weighted means of surrogate queries, one per list."""
         Q = queries.encode()
         which, place = np.nonzero(weight)
         total = 1 + weight.sum(axis=1)

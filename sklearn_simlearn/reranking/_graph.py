@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._rerank import Queries
 from sklearn_simlearn.reranking._lists import affinities, make_ids
@@ -14,7 +12,7 @@ from sklearn_simlearn.reranking._lists import affinities, make_ids
 
 @dataclass
 class Graph:
-    """What each item of an index finds in it, the best first, itself included.
+    """Nearest items of each item of an index, the best first, itself included.
 
     Attributes
     ----------
@@ -34,15 +32,6 @@ class Graph:
     rows: np.ndarray
     scores: np.ndarray
     affinities: np.ndarray
-
-
-def check_index(database, step):
-    if not isinstance(database, SimilarityIndex):
-        raise TypeError(
-            f"{type(step).__name__} is fitted on a SimilarityIndex; got "
-            f"{type(database).__name__}."
-        )
-    check_is_fitted(database)
 
 
 def as_queries(queries, index):
@@ -82,7 +71,7 @@ def estimate_group_size(rows):
     Returns
     -------
     size : int
-        At most a third of what the lists hold, beyond which they say little.
+        At most a third of the length of the lists; longer ones are not informative.
     """
     n_items, n_found = rows.shape
     is_other = (rows >= 0) & (rows != np.arange(n_items)[:, None])

@@ -6,11 +6,11 @@ from sklearn_simlearn.index._ids import Ids, check_ids
 
 
 def make_ids(ids, n_items):
-    """Ids of a database; numbers if the user gives none."""
+    """Return ids of a database; numbers if the user passes none."""
     return Ids(np.arange(n_items) if ids is None else check_ids(ids, n_items))
 
 
-def read_candidates(known, ids, scores, whom):
+def read_candidates(known, ids, scores, step):
     """Check the candidates that a step gets.
 
     Parameters
@@ -24,7 +24,7 @@ def read_candidates(known, ids, scores, whom):
     scores : array-like of shape (n_queries, n_candidates) or None
         Similarities; -inf where there are no more.
 
-    whom : object
+    step : object
         The step, for the message.
 
     Returns
@@ -58,7 +58,7 @@ def read_candidates(known, ids, scores, whom):
     unknown = (rows < 0) & (ids != known.nothing)
     if unknown.any():
         raise ValueError(
-            f"{type(whom).__name__} was fitted on a database without the id "
+            f"{type(step).__name__} was fitted on a database without the id "
             f"{ids[unknown][0].item()!r}: fit it on all items of the index."
         )
     return ids, scores, rows
@@ -71,7 +71,7 @@ def sort_lists(ids, value, scores):
 
 
 def fractions(scores):
-    """The scores of a list as numbers in (0, 1), equal where they are equal.
+    """Return numbers in (0, 1) in the order of the scores; equal scores stay equal.
 
     Added to integers they break ties between these.
     """
@@ -87,12 +87,12 @@ def fractions(scores):
 
 
 def affinities(scores, is_excluded=None):
-    """Scores between those of the last candidate, 0, and of the first, 1.
+    """Scale scores to 0 for the last candidate and 1 for the first.
 
-    So it does not matter whether they are negative, small or of any length: the last
-    candidate stands for the background that every query finds. A query that is in the
-    database finds itself first, which would make all others look alike: what is
-    excluded sets no scale, and has the affinity 1.
+    So negative scores and scores of any scale are allowed: the last candidate is the
+    background that every query finds. A query that is in the database finds itself
+    first, and all other affinities would be small. So excluded candidates do not set
+    the scale; their affinity is 1.
     """
     if is_excluded is not None:
         others = affinities(np.where(is_excluded, -np.inf, scores))

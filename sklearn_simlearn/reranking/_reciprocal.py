@@ -1,30 +1,22 @@
 """Re-ranking by shared neighbours."""
 
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from sklearn_simlearn._core.sklearn import Interval, StrOptions
+from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import (
     as_links,
     as_matrix,
-    check_index,
     estimate_group_size,
     find_graph,
     scale_to_sum_one,
 )
-from sklearn_simlearn.reranking._lists import affinities, read_candidates, sort_lists
+from sklearn_simlearn.reranking._lists import affinities, sort_lists
 
-# Share of the neighbours of a neighbour that must be one's own to take in the others.
+# The neighbours of a neighbour are added if this share of them are neighbours already.
 OVERLAP = 2 / 3
 
 # Neighbourhoods that are somewhat larger than groups did best on all sets that
@@ -35,8 +27,8 @@ GROWTH = 1.5
 N_ROWS = 4096
 
 
-class KReciprocal(DocLinkMixin, BaseEstimator):
-    r"""Candidates that have the same neighbours as the query come first.
+class KReciprocal(IndexStep):
+    r"""Rank candidates by the neighbours that they share with the query.
 
     Two items are reciprocal neighbours if each is among the `k1` nearest of the other.
     The reciprocal neighbours of an item, and those of these that overlap by two thirds,
@@ -47,7 +39,8 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         {\sum_j \max(v_{qj}, v_{ij})} + \text{mix} \; a_i ,
 
     where :math:`a_i` is 1 for the score of the best candidate and 0 for that of the
-    last [1]_. Read more in the :ref:`User Guide <graph_reranking>`.
+    last [1]_. New scores are between 0 and 1. Read more in the :ref:`User Guide
+    <graph_reranking>`.
 
     Parameters
     ----------
@@ -119,24 +112,7 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         self.k2 = k2
         self.mix = mix
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, database, y=None) -> Self:
-        """Find the neighbourhoods of the items.
-
-        Parameters
-        ----------
-        database : SimilarityIndex
-            A fitted one with ``store_items=True``.
-
-        y : Ignored
-            Not used.
-
-        Returns
-        -------
-        self : object
-            The step itself.
-        """
-        check_index(database, self)
+    def _fit(self, database):
         if self.k1 == "auto":
             graph = find_graph(database)
             k1 = round(GROWTH * estimate_group_size(graph.rows))
@@ -165,32 +141,8 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         mean = scale_to_sum_one(as_links(graph.rows[:, :k2], n_items))
         self._means = sparse.csr_array(mean @ self._vectors)
         self.k1_, self.k2_, self.n_items_ = k1, k2, n_items
-        return self
 
-    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
-        """Rank candidates by the neighbours that they share with the query.
-
-        Parameters
-        ----------
-        queries : Ignored
-            The candidates say all.
-
-        ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates, the best first; -1 or "" where there are no more.
-
-        scores : array-like of shape (n_queries, n_candidates)
-            Their scores.
-
-        Returns
-        -------
-        ids : ndarray of shape (n_queries, n_candidates)
-            The candidates in their new order.
-
-        scores : ndarray of shape (n_queries, n_candidates)
-            Between 0 and 1.
-        """
-        check_is_fitted(self)
-        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+    def _rerank(self, queries, ids, scores, rows):
         affinity = affinities(scores)
         vectors = self._find_vectors(rows, scores, affinity)
         value = np.full(scores.shape, -np.inf)
@@ -207,7 +159,7 @@ class KReciprocal(DocLinkMixin, BaseEstimator):
         return sort_lists(ids, value, scores)
 
     def _find_vectors(self, rows, scores, affinity):
-        """Averaged neighbourhoods of queries, which are no nodes of the graph."""
+        """Return averaged neighbourhoods of queries, which the graph does not hold."""
         near = rows[:, : 1 + self.k1_]
         # A query is near an item if it scores as the item's last near neighbour.
         is_near = scores[:, : 1 + self.k1_] >= self._limit[near]
@@ -223,7 +175,7 @@ def _weights(affinity):
 
 
 def _neighborhoods(reciprocal, half, weight):
-    """Rows of weights with the sum 1, for items or queries.
+    """Return rows of weights with the sum 1, for items or queries.
 
     Parameters
     ----------
@@ -251,7 +203,7 @@ def _neighborhoods(reciprocal, half, weight):
 
 
 def _shared(dense, vectors, rows):
-    """Sums of the smaller of two weights, of a dense vector and each of some rows."""
+    """Return sums of the minimum of a dense vector and each of some rows."""
     part = vectors[rows]
     smaller = np.minimum(part.data, dense[part.indices])
     total = np.concatenate([[0], np.cumsum(smaller, dtype=np.float64)])

@@ -7,19 +7,14 @@ from typing import Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries
+from sklearn_simlearn.reranking._base import RerankingStep
 from sklearn_simlearn.reranking._lists import (
     affinities,
     make_ids,
@@ -43,8 +38,8 @@ MAX_SQUARE = np.finfo(np.float32).max
 N_UNKNOWNS = {None: 0, "affine": 6, "homography": 8}
 
 
-class SpatialVerification(DocLinkMixin, BaseEstimator):
-    """Candidates in the order of how many features they share in one arrangement.
+class SpatialVerification(RerankingStep):
+    """Rank candidates by the features that they share in the same arrangement.
 
     Features of two images match if they have the same visual word. Each match proposes
     the similarity transform between its two features (place, scale and angle), and the
@@ -83,8 +78,8 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         chance. 0 counts all alike.
 
     refine : {"affine", "homography"}, default=None
-        Fit an affine map or a homography to the inliers, and count anew; the fit is
-        dropped where it gains no inlier.
+        Fit an affine map or a homography to the inliers, and count again. The fit is
+        dropped if it does not add inliers.
 
     n_jobs : int, default=None
         Threads. The results do not depend on it.
@@ -179,31 +174,7 @@ class SpatialVerification(DocLinkMixin, BaseEstimator):
         self.n_images_ = len(database)
         return self
 
-    def rerank(self, queries, ids, scores) -> tuple[np.ndarray, np.ndarray]:
-        """Rank candidates by their inliers.
-
-        Parameters
-        ----------
-        queries : LocalFeatures
-            Features of the queries, one image per query.
-
-        ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates; -1 or "" where there are no more.
-
-        scores : array-like of shape (n_queries, n_candidates)
-            Their similarities.
-
-        Returns
-        -------
-        ids : ndarray of shape (n_queries, n_candidates)
-            The candidates in their new order.
-
-        scores : ndarray of shape (n_queries, n_candidates)
-            Inliers, corrected for the number of features, plus what the similarity
-            counts.
-        """
-        check_is_fitted(self)
-        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+    def _rerank(self, queries, ids, scores, rows):
         images, numbers = self._read_queries(queries, len(rows))
         n_inliers, _ = self._verify(images, numbers, rows)
         n_inliers = np.where(n_inliers < self.min_inliers, 0, n_inliers)

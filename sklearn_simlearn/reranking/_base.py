@@ -1,0 +1,83 @@
+"""Base classes of the re-ranking steps."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._core.sklearn import DocLinkMixin, fit_context
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.reranking._lists import read_candidates
+
+
+class RerankingStep(DocLinkMixin, BaseEstimator):
+    """Step that ranks the candidates of a search again.
+
+    A subclass sets `_ids`, the ids of the database, in `fit`, and ranks in
+    ``_rerank(queries, ids, scores, rows)``. `rows` are the numbers of the candidates in
+    the database, -1 where there are no more.
+    """
+
+    _ids: Any
+
+    def rerank(
+        self, queries: Any, ids: ArrayLike, scores: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rank candidates again.
+
+        Parameters
+        ----------
+        queries : samples or LocalFeatures
+            Queries, as the index takes them; local features, one image per query, for
+            :class:`SpatialVerification`. Steps that use only the graph of the items
+            ignore the queries.
+
+        ids : array-like of shape (n_queries, n_candidates)
+            Ids of the candidates, the best first; -1 or "" where there are no more.
+
+        scores : array-like of shape (n_queries, n_candidates)
+            Scores of the candidates.
+
+        Returns
+        -------
+        ids : ndarray of shape (n_queries, n_candidates)
+            Ids in their new order.
+
+        scores : ndarray of shape (n_queries, n_candidates)
+            New scores.
+        """
+        check_is_fitted(self)
+        ids, scores, rows = read_candidates(self._ids, ids, scores, self)
+        return self._rerank(queries, ids, scores, rows)
+
+
+class IndexStep(RerankingStep):
+    """Step that is fitted on an index, by ``_fit(index)``."""
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, database: SimilarityIndex, y=None) -> Self:
+        """Fit the step on the items of an index.
+
+        Parameters
+        ----------
+        database : SimilarityIndex
+            A fitted index with ``store_items=True``.
+
+        y : Ignored
+            Not used.
+
+        Returns
+        -------
+        self : object
+            The step itself.
+        """
+        if not isinstance(database, SimilarityIndex):
+            raise TypeError(
+                f"{type(self).__name__} is fitted on a SimilarityIndex; got "
+                f"{type(database).__name__}."
+            )
+        check_is_fitted(database)
+        self._fit(database)
+        return self
