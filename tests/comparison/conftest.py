@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
+from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn.datasets import make_visual_words
 
@@ -21,6 +22,13 @@ class Leading(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self):
         return True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_blas_thread():
+    """Use one thread: matrices are small, and other threads would only wait actively."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(scope="session")
