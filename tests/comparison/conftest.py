@@ -26,7 +26,7 @@ class Leading(TransformerMixin, BaseEstimator):
 
 @pytest.fixture(scope="module", autouse=True)
 def one_blas_thread():
-    """Use one thread: matrices are small, and other threads would only wait actively."""
+    """Use one thread: the matrices are small, and more threads would mostly spin."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
