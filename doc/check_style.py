@@ -36,7 +36,7 @@ PHRASES = {
     r"|smaller|better|worse|later|earlier)\b)": 'write "is not a"',
     r"\bwhom\b": "name the person or the object",
     r"\bwho(?:so)?ever\b": 'write "to ..., do ..." or name the subject',
-    r"(?:^|[.:;] )Who ": "name the subject",
+    r"(?:^|[.:;] )Who (?![^.]*\?)": "name the subject",
     r"\bwill do\b": 'write "is enough"',
     r"\ba trifle\b": 'write "slightly", or give the number',
     r"\bbe had\b": 'write "is available"',

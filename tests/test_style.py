@@ -72,6 +72,11 @@ def test_plain_text(style, text):
     assert find(style, text, ".rst") == []
 
 
+def test_questions(style):
+    assert find(style, 'query = "Who sleeps?"\n') == []
+    assert find(style, "# Who sleeps is out.\n") == [(1, "Who")]
+
+
 def test_phrases_across_lines(style):
     source = 'x = 1\nraise ValueError(\n    f"{x} is "\n    "no array."\n)\n'
     assert find(style, source) == [(3, "is no")]

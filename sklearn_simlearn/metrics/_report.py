@@ -78,7 +78,7 @@ def retrieval_report(
         their own and take no database.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
-        Samples that query; all that are relevant to something if None.
+        Samples that query; all samples with relevant items if None.
 
     groups : array-like of shape (n_samples,), default=None
         Set of each sample, for an estimator whose `similarity` takes `groups`: the
