@@ -88,7 +88,7 @@ class PairwiseRelevance(SlicedTarget):
     ----------
     matrix : {array-like, sparse matrix} of shape (n_samples, n_samples)
         Positive where sample j (column) is relevant to sample i (row) as a query, and
-        the value says how much; zero where it is not; negative where it is junk for
+        the value is its weight; zero where it is not; negative where it is junk for
         that query. The diagonal is ignored.
 
     Attributes
@@ -247,7 +247,7 @@ def _as_integers(y: np.ndarray) -> np.ndarray:
     n_bits = np.finfo(y.dtype).nmant + 1
     if (np.abs(y) >= 2.0**n_bits).any():
         raise ValueError(
-            f"y holds labels of 2**{n_bits} or more as {y.dtype}, which cannot tell "
-            "neighbouring integers apart. Pass them as integers or strings."
+            f"y holds labels of 2**{n_bits} or more as {y.dtype}, which cannot "
+            "distinguish neighbouring integers. Pass them as integers or strings."
         )
     return y.astype(np.int64)

@@ -117,7 +117,7 @@ def measure_queries(
 
 
 class _Task(NamedTuple):
-    """Who queries, what is searched, and what is relevant.
+    """Queries, items and their relevance.
 
     Attributes
     ----------

@@ -171,7 +171,7 @@ def test_own_counts(split, user_file, tmp_path, capsys):
         expected.remove("class posteriors")
         assert "left out: class posteriors (needs known classes) wrote" in out
         # Five classes are too few for a hold-out of classes; this is printed once.
-        [line] = [line for line in err.splitlines() if "keeps the start" in line]
+        [line] = [line for line in err.splitlines() if "start is kept" in line]
         assert line.startswith("warning of OASIS, angular, ")
     else:
         assert "left out" not in out
