@@ -103,9 +103,10 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
 
 
 def check_k(k):
-    """Refuse a number of results that is none."""
-    if not isinstance(k, Integral) or k < 1:
+    """Return the number of results as an int. Raise unless it is positive."""
+    if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
         raise ValueError(f"k must be an integer of at least 1; got {k!r}.")
+    return int(k)
 
 
 def is_fitted(estimator):

@@ -1,6 +1,6 @@
 """Which items a search may return: what users leave out, and what they restrict to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def cut_lists(lists, batch):
     return indptr - indptr[0], rows[indptr[0] : indptr[-1]]
 
 
-def read_filter(filter, ids, metadata):
+def read_filter(filter, ids, read_metadata):
     """Mask of the rows that may be found.
 
     Parameters
@@ -61,11 +61,16 @@ def read_filter(filter, ids, metadata):
     ids : Ids
         Of the items.
 
-    metadata : table or None
-        Of the items that are there.
+    read_metadata : callable
+        Returns the metadata of the items that are there, or None.
     """
+    if isinstance(filter, str | bytes | Mapping | set | frozenset):
+        raise ValueError(
+            "filter must be a boolean mask, a list of ids, or a function that gets the "
+            f"metadata and returns a mask; got {filter!r:.80}."
+        )
     if callable(filter):
-        filter = _ask(filter, metadata)
+        filter = _ask(filter, read_metadata(), ids.n_alive)
     mask = np.asarray(filter)
     allowed = np.zeros(len(ids.values), dtype=bool)
     if mask.dtype != bool:
@@ -81,7 +86,7 @@ def read_filter(filter, ids, metadata):
     return allowed
 
 
-def _ask(filter, metadata):
+def _ask(filter, metadata, n_items):
     if metadata is None:
         raise ValueError(
             "A filter that is a function needs metadata: give it to `fit`."
@@ -90,6 +95,8 @@ def _ask(filter, metadata):
         mask = [filter(row) for row in metadata]
     else:
         mask = filter(metadata)
+    if n_items == 0:
+        return np.zeros(0, dtype=bool)
     if np.asarray(mask).dtype != bool:
         raise ValueError("The filter function must return a boolean mask.")
     return mask

@@ -1,10 +1,15 @@
-"""What the user calls the items, and which of them are still there."""
+"""Ids of the items, and which of the items were not removed."""
+
+import threading
+from functools import cached_property
 
 import numpy as np
 
+LARGEST = np.iinfo(np.int64).max
+
 
 class Ids:
-    """Ids by row, and rows by id.
+    """Ids by row, and rows by id. An object of this class never changes.
 
     Parameters
     ----------
@@ -14,34 +19,49 @@ class Ids:
     alive : ndarray of shape (n_rows,), dtype bool, default=None
         False where an item was removed; all are there if None.
 
-    is_numbered : bool, default=False
-        Whether items are numbered as they come, because the user gave no ids.
+    next_number : int, default=None
+        Id of the next item of a user who gives no ids; None if the user gives them.
 
     verify : callable, default=None
         ``verify(start, stop)`` is called before rows are first read.
     """
 
-    def __init__(self, values, alive=None, *, is_numbered=False, verify=None):
+    def __init__(self, values, alive=None, *, next_number=None, verify=None):
         self.values = values
         self.alive = np.ones(len(values), dtype=bool) if alive is None else alive
-        self.is_numbered = is_numbered
+        self.next_number = next_number
         self._verify = verify
-        self._sorted = None
+        self._buffer = None
+        # Sorted ids and their rows, in parts; those of removed items stay in them.
+        self._parts = None
+
+    @classmethod
+    def numbered(cls, n_items):
+        """Ids 0, 1, ... of a user who gives none."""
+        return cls(np.arange(n_items), next_number=n_items)
 
     def __getstate__(self):
-        state = vars(self) | {"_verify": None, "_sorted": None}
+        state = vars(self) | {"_verify": None, "_buffer": None, "_parts": None}
         return state | {"values": np.array(self.values), "alive": np.array(self.alive)}
 
-    @property
+    @cached_property
     def n_alive(self):
         return int(np.count_nonzero(self.alive))
 
     @property
+    def n_rows(self):
+        return len(self.values)
+
+    @property
     def has_removed(self):
-        return self.n_alive < len(self.values)
+        return self.n_alive < self.n_rows
+
+    @property
+    def is_numbered(self):
+        return self.next_number is not None
 
     def take(self, rows):
-        """Ids of rows; -1 or "" where the row is -1."""
+        """Return the ids of rows; -1 or "" where the row is -1."""
         found = rows >= 0
         if not found.any():
             return np.full(rows.shape, self.nothing, dtype=self.values.dtype)
@@ -52,71 +72,80 @@ class Ids:
         return ids
 
     def current(self):
-        """Ids of the items that are there, in their order."""
-        if self._verify is not None:
-            self._verify(0, len(self.values))
+        """Return a copy of the ids of the items that are there, in their order."""
+        self._verify_all()
         return self.values[self.alive] if self.has_removed else np.array(self.values)
 
     def find(self, ids):
-        """Rows of ids; -1 for those that no item has."""
+        """Return the rows of ids; -1 for those that no item has."""
         ids = self.convert(ids)
-        values, rows = self._lookup()
-        if len(values) == 0:
-            return np.full(ids.shape, -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(values, ids), len(values) - 1)
-        return np.where(values[place] == ids, rows[place], -1)
+        found = np.full(ids.shape, -1, dtype=np.int64)
+        for values, rows in self._sorted_parts():
+            if len(values) == 0:
+                continue
+            # Of rows with one id, only the last may be alive.
+            place = np.maximum(np.searchsorted(values, ids, side="right") - 1, 0)
+            found = np.maximum(found, np.where(values[place] == ids, rows[place], -1))
+        if self.n_rows:
+            found[~self.alive[found]] = -1
+        return found
 
     def number(self, n_items):
-        """Ids for new items of a user who gives none."""
+        """Return ids for new items of a user who gives none."""
         if not self.is_numbered:
             raise ValueError("The index has ids: give those of the new items as well.")
-        start = int(self.values.max(initial=-1)) + 1
-        return np.arange(start, start + n_items)
+        if self.next_number + n_items - 1 > LARGEST:
+            raise ValueError(
+                "There are no more numbers for new items: the index has an item with "
+                f"the id {self.next_number - 1}. Give ids for the new items."
+            )
+        return np.arange(self.next_number, self.next_number + n_items)
 
     def append(self, ids):
-        """Ids with those of new items at the end, if none of them is there already."""
-        values, rows = self._lookup()
+        """Return these ids with others at the end, none of which may be there."""
         known = self.find(ids) >= 0
         if known.any():
             raise ValueError(
                 f"The index already has items with the ids {_show(ids[known])}: "
-                "remove them first."
+                "remove them first, or replace them by `upsert`."
             )
-        new_rows = np.arange(len(self.values), len(self.values) + len(ids))
+        self._verify_all()
         joined = Ids(
-            np.concatenate([self.values, ids]),
+            self.values,
             np.append(self.alive, np.ones(len(ids), dtype=bool)),
-            is_numbered=self.is_numbered,
+            next_number=self.next_number,
         )
-        # Merged, because sorting a large index for a few more items takes longer.
-        order = np.argsort(ids)
-        place = np.searchsorted(values, ids[order])
-        wide = values.astype(np.result_type(values, ids), copy=False)
-        joined._sorted = (
-            np.insert(wide, place, ids[order]),
-            np.insert(rows, place, new_rows[order]),
-        )
+        joined._buffer = (self._buffer or _Buffer(self.values)).extend(self.n_rows, ids)
+        joined.values = joined._buffer.view(self.n_rows + len(ids))
+        if self.is_numbered:
+            joined.next_number = max(self.next_number, int(ids.max(initial=-1)) + 1)
+        order = np.argsort(ids, kind="stable")
+        parts = [*self._sorted_parts(), (ids[order], self.n_rows + order)]
+        joined._parts = _merge(parts)
         return joined
 
     def without(self, rows):
-        """Ids with some rows removed."""
-        alive = np.array(self.alive)
-        alive[rows] = False
-        values = self.values
-        remaining = Ids(
-            values, alive, is_numbered=self.is_numbered, verify=self._verify
-        )
-        values, sorted_rows = self._lookup()
-        kept = alive[sorted_rows]
-        remaining._sorted = values[kept], sorted_rows[kept]
+        """Return the ids with some rows removed."""
+        remaining = Ids(self.values, self.alive.copy(), next_number=self.next_number)
+        remaining.alive[rows] = False
+        remaining._verify = self._verify
+        remaining._buffer, remaining._parts = self._buffer, self._parts
         return remaining
 
     def compact(self):
-        """Ids of the items that are there, as rows of their own."""
-        return Ids(self.current(), is_numbered=self.is_numbered)
+        """Return the ids of the items that are there, as rows of their own."""
+        compact = Ids(self.current(), next_number=self.next_number)
+        if self._parts is not None:
+            place = np.cumsum(self.alive) - 1
+            kept = [(part, self.alive[part[1]]) for part in self._parts]
+            compact._parts = [
+                (values[is_kept], place[rows[is_kept]])
+                for (values, rows), is_kept in kept
+            ]
+        return compact
 
     def convert(self, ids):
-        """Ids that the user asks for, in the type of those that are stored."""
+        """Return ids that the user asks for in the type of those that are stored."""
         ids = read_ids(ids)
         if (ids.dtype.kind == "U") != (self.values.dtype.kind == "U") and len(ids):
             kind = "strings" if self.values.dtype.kind == "U" else "integers"
@@ -125,21 +154,65 @@ class Ids:
 
     @property
     def nothing(self):
-        """What stands where there is no item."""
+        """Return the id that stands for no item."""
         return "" if self.values.dtype.kind == "U" else -1
 
-    def _lookup(self):
-        """Ids in sorted order, and their rows."""
-        if self._sorted is None:
-            rows = np.flatnonzero(self.alive)
-            values = self.current()
-            order = np.argsort(values, kind="stable")
-            self._sorted = values[order], rows[order]
-        return self._sorted
+    def _sorted_parts(self):
+        if self._parts is None:
+            self._verify_all()
+            order = np.argsort(self.values, kind="stable")
+            self._parts = [(self.values[order], order)]
+        return self._parts
+
+    def _verify_all(self):
+        if self._verify is not None:
+            self._verify(0, self.n_rows)
+
+
+class _Buffer:
+    """An array with room at its end. What was written once never changes."""
+
+    def __init__(self, array):
+        self._array, self._n_used = array, len(array)
+        self._lock = threading.Lock()
+
+    def view(self, n_rows):
+        return self._array[:n_rows]
+
+    def extend(self, n_rows, more):
+        """Return a buffer whose first rows are `n_rows` of this one, then `more`.
+
+        It is this one, if there is room and no other rows follow these already.
+        """
+        dtype = np.result_type(self._array, more)
+        end = n_rows + len(more)
+        with self._lock:
+            has_room = self._n_used == n_rows and end <= len(self._array)
+            if has_room and dtype == self._array.dtype:
+                self._array[n_rows:end] = more
+                self._n_used = end
+                return self
+        array = np.empty(end + end // 2, dtype=dtype)
+        array[:n_rows], array[n_rows:end] = self._array[:n_rows], more
+        larger = _Buffer(array)
+        larger._n_used = end
+        return larger
+
+
+def _merge(parts):
+    """Merge sorted parts until each is more than twice as long as the next."""
+    while len(parts) > 1 and len(parts[-2][0]) < 2 * len(parts[-1][0]):
+        values, rows = (
+            np.concatenate(pair) for pair in zip(parts[-2], parts[-1], strict=True)
+        )
+        # Stable, so that of equal ids the one added last stays last.
+        order = np.argsort(values, kind="stable")
+        parts = [*parts[:-2], (values[order], rows[order])]
+    return parts
 
 
 def check_ids(ids, n_items):
-    """Ids of new items, one per item and unique."""
+    """Return the ids of new items, one per item and unique."""
     ids = read_ids(ids)
     if len(ids) != n_items:
         raise ValueError(
@@ -152,28 +225,40 @@ def check_ids(ids, n_items):
 
 
 def read_ids(ids):
-    """A list of integers or of strings as an array."""
+    """Return a list of integers or of strings as an array."""
     array = np.asarray(ids)
     if array.ndim == 1 and array.size == 0:
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iuUOT":
+        if array is not ids and array.dtype.kind == "f" and _are_integers(ids):
+            raise _too_large()  # which NumPy turns into floats
         raise _no_ids(array)
     if array.dtype.kind in "iu":
-        if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
-            raise ValueError("ids must fit into 64-bit signed integers.")
+        if array.dtype == np.uint64 and array.max() > LARGEST:
+            raise _too_large()
         return array.astype(np.int64, copy=False)
     if array.dtype.kind != "U" or not isinstance(ids, np.ndarray):
         # NumPy would turn a mixture of numbers and strings into strings.
         values = list(ids)
         if all(isinstance(value, str) for value in values):
             return np.array(values, dtype=str)
-        if not all(
-            isinstance(value, int | np.integer) and not isinstance(value, bool)
-            for value in values
-        ):
+        if not _are_integers(values):
             raise _no_ids(array)
+        if not all(-LARGEST - 1 <= value <= LARGEST for value in values):
+            raise _too_large()
         return np.array(values, dtype=np.int64)
     return array
+
+
+def _are_integers(values):
+    return all(
+        isinstance(value, int | np.integer) and not isinstance(value, bool)
+        for value in values
+    )
+
+
+def _too_large():
+    return ValueError("ids must fit into 64-bit signed integers.")
 
 
 def _no_ids(array):
@@ -184,6 +269,6 @@ def _no_ids(array):
 
 
 def _show(ids):
-    """A few ids for an error message."""
+    """Return a few ids for an error message."""
     shown = ", ".join(repr(value) for value in ids[:3].tolist())
     return shown + (", ..." if len(ids) > 3 else "")

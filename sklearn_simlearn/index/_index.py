@@ -1,12 +1,12 @@
 """Top k for any estimator: the index."""
 
-from copy import copy
+import threading
+from functools import partial
 from numbers import Integral
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.sklearn import (
@@ -14,40 +14,21 @@ from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     fit_context,
-    num_samples,
 )
-from sklearn_simlearn._core.storage import damaged
-from sklearn_simlearn.index import _metadata
-from sklearn_simlearn.index._base import BaseIndex, check_k
-from sklearn_simlearn.index._encoded_items import (
-    agree,
-    as_kind,
-    encode_items,
-    have_unit_length,
-)
-from sklearn_simlearn.index._filters import cut_lists, read_exclude, read_filter
-from sklearn_simlearn.index._folder import FolderMixin
-from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
-from sklearn_simlearn.index._neighbors import NeighborsMixin, no_distance
-from sklearn_simlearn.index._rerank import RerankMixin
-from sklearn_simlearn.index.backends._registry import (
-    BACKENDS,
-    SEARCH_OPTIONS,
-    find_backend,
-)
-
-# Items whose encodings are compared when an estimator is replaced and the raw items
-# are not there: enough that a changed weight of a word shows, few enough to keep.
-SAMPLE = 256
+from sklearn_simlearn.index._base import check_k
+from sklearn_simlearn.index._encoded_items import encode_items
+from sklearn_simlearn.index._filters import read_filter
+from sklearn_simlearn.index._folder import read_index, write_index
+from sklearn_simlearn.index._neighbors import NeighborsMixin
+from sklearn_simlearn.index._rerank import fit_steps, search_again
+from sklearn_simlearn.index._result import SearchResult
+from sklearn_simlearn.index._snapshot import SnapshotIndex
+from sklearn_simlearn.index._state import Recipe, State
+from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 
 
 class SimilarityIndex(
-    NeighborsMixin,
-    RerankMixin,
-    FolderMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseIndex,
+    NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, SnapshotIndex
 ):
     r"""The best items for a query, by any similarity of this package.
 
@@ -197,21 +178,11 @@ class SimilarityIndex(
         self : object
             The index itself.
         """
-        n_items = num_samples(X)
-        if ids is None:
-            ids = Ids(np.arange(n_items), is_numbered=True)
-        else:
-            ids = Ids(check_ids(ids, n_items))
-        metadata = _metadata.check_metadata(metadata, n_items)
-        estimator, model = self._take_estimator(X, y)
-        encoded = encode_items(model, X)
-        items = self._build(encoded)
-        validate_data(self, X, skip_check_array=True)
-        self.estimator_, self._model, self._items = estimator, model, items
-        self._ids, self._metadata = ids, metadata
-        self._keep(X, encoded)
-        self._saved_steps = ()
-        self._fit_steps()
+        with self._changing():
+            estimator, model = self._take_estimator(X, y)
+            state = State.build(X, ids, metadata, estimator, model, self._recipe())
+            steps = fit_steps(self._snapshot(state))
+            self._steps, self._state = steps, state
         return self
 
     def search(self, X, k=10, *, groups=None, exclude=None, filter=None, features=None):
@@ -244,24 +215,29 @@ class SimilarityIndex(
 
         Returns
         -------
-        scores : ndarray of shape (n_queries, k)
-            Similarities, or what the last re-ranking step gave instead, the largest
-            first; -inf where there are no more items.
-
-        ids : ndarray of shape (n_queries, k)
-            Ids of the items; -1 or "" where the score is -inf.
+        result : SearchResult
+            A pair ``scores, ids``, with the metadata of what was found; see
+            :class:`~sklearn_simlearn.index.SearchResult`. Scores are similarities, or
+            what the last re-ranking step gave instead.
         """
-        self._check_estimator()
-        check_k(k)
-        allowed = None
+        index = self._snapshot()
+        index._check_estimator()
+        k = check_k(k)
+        state, allowed = index._state, None
         if filter is not None:
-            allowed = read_filter(filter, self._ids, self.metadata_)
+            allowed = read_filter(filter, state.ids, state.current_metadata)
         restriction = {"groups": groups, "exclude": exclude, "allowed": allowed}
-        if self.rerank or self._saved_steps:
-            scores, rows = self._rerank(X, k, features=features, **restriction)
+        if index.rerank or state.lost_steps:
+            steps = self._find_steps(index)
+            scores, rows = search_again(
+                index, steps, X, k, features=features, **restriction
+            )
         else:
-            scores, rows = self._search(X, k, **restriction)
-        return scores, self._ids.take(rows)
+            scores, rows = index._search(X, k, **restriction)
+        take = None
+        if state.metadata is not None:
+            take = partial(state.metadata.take, rows[rows >= 0])
+        return SearchResult(scores, state.ids.take(rows), take)
 
     def add(self, X, ids=None, metadata=None):
         """Add items.
@@ -283,26 +259,43 @@ class SimilarityIndex(
         self : object
             The index itself.
         """
-        self._check_estimator()
-        n_items = num_samples(X)
-        ids = self._ids.number(n_items) if ids is None else check_ids(ids, n_items)
-        ids = self._ids.append(ids)
-        known = self._table("_metadata")
-        metadata = _metadata.check_metadata(metadata, n_items, like=known)
-        if metadata is not None and known is None:
-            raise ValueError(
-                "The index has no metadata: give that of all items to `fit`."
-            )
-        encoded = self._convert(encode_items(self._model, X), X)
-        raw = self._table("_raw")
-        if raw is not None:
-            raw = _metadata.join(raw, _metadata.as_table(X))
-        if metadata is not None:
-            metadata = _metadata.join(known, metadata)
-        self._items.add(encoded, n_threads=self._n_threads)
-        self._ids, self._metadata, self._raw = ids, metadata, raw
-        self._is_unit = self._is_unit and have_unit_length(encoded)
-        self._steps = None
+        with self._changing():
+            index = self._snapshot_to_change()
+            ids, metadata = index._state.read_new(X, ids, metadata)
+            self._state = index._add(index._state, X, ids, metadata)
+        return self
+
+    def upsert(self, X, ids, metadata=None):
+        """Add items, and replace those that the index has already.
+
+        A search sees all of the change or nothing of it. Items that are replaced count
+        as added last.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_items, n_features)
+            Items.
+
+        ids : array-like of shape (n_items,)
+            Their ids, each once.
+
+        metadata : list of dict, frame or structured array, default=None
+            Of the kind that `fit` got.
+
+        Returns
+        -------
+        self : object
+            The index itself.
+        """
+        with self._changing():
+            index = self._snapshot_to_change()
+            state = index._state
+            if ids is None:
+                raise ValueError("upsert needs the ids of the items.")
+            ids, metadata = state.read_new(X, ids, metadata)
+            rows = state.ids.find(ids)
+            state = state.remove(rows[rows >= 0])
+            self._state = index._add(state, X, ids, metadata)
         return self
 
     def remove(self, ids):
@@ -319,18 +312,16 @@ class SimilarityIndex(
             The index itself.
         """
         check_is_fitted(self)
-        rows = self._ids.find(ids)
-        if (rows < 0).any():
-            unknown = read_ids(ids)[rows < 0][:3].tolist()
-            raise ValueError(f"The index has no items with the ids {unknown}.")
-        remaining = self._ids.without(rows)
-        self._items.remove(np.unique(rows))
-        self._ids = remaining
-        self._steps = None
+        with self._changing():
+            state = self._snapshot_to_change(need_estimator=False)._state
+            self._state = state.remove(np.unique(state.find(ids)))
         return self
 
     def compact(self):
         """Free the memory of removed items.
+
+        A change does so by itself once more than a quarter of the rows is of removed
+        items. A search never does.
 
         Returns
         -------
@@ -338,13 +329,8 @@ class SimilarityIndex(
             The index itself.
         """
         check_is_fitted(self)
-        if self._ids.has_removed:
-            kept = self._items.compact(n_threads=self._n_threads)
-            if not np.array_equal(kept, np.flatnonzero(self._ids.alive)):
-                raise damaged("its arrays disagree about which items were removed")
-            self._metadata = _take_or_none(self._table("_metadata"), kept)
-            self._raw = _take_or_none(self._table("_raw"), kept)
-            self._ids = self._ids.compact()
+        with self._changing():
+            self._state = self._state.compact(n_threads=self._n_threads)
         return self
 
     def set_estimator(self, estimator):
@@ -362,36 +348,17 @@ class SimilarityIndex(
 
         Returns
         -------
-        what : {"kept", "encoded"}
-            What became of the stored items.
+        self : object
+            The index itself. Its parameter `estimator` stays as it was; `estimator_` is
+            the new one.
         """
         check_is_fitted(self)
         model = unwrap.find_model(estimator)
-        raw = self._table("_raw")
-        if raw is None or self._model is None:
-            encoded = encode_items(model, self._table("_sample"))
-            is_same = agree(encoded, self._table("_encoded_sample"))
-        else:
-            encoded = encode_items(model, raw)
-            is_same = agree(encoded, encode_items(self._model, raw))
-        what = "kept" if is_same else "encoded"
-        if not is_same:
-            if raw is None:
-                raise ValueError(
-                    "The new estimator encodes items in another way than they are "
-                    "stored. Fit an index with store_items=True, which can encode "
-                    "them anew, or fit this one again."
-                )
-            kept = np.flatnonzero(self._ids.alive)
-            raw = _metadata.take(raw, kept)
-            encoded = encode_items(model, raw)
-            self._items = self._build(encoded)
-            self._metadata = _take_or_none(self._table("_metadata"), kept)
-            self._ids = self._ids.compact()
-            self._keep(raw, encoded)
-        self.estimator = self.estimator_ = estimator
-        self._model, self._steps = model, None
-        return what
+        with self._changing():
+            state = self._state
+            recipe = self._recipe(state.search_options)
+            self._state = state.with_estimator(estimator, model, recipe)
+        return self
 
     def set_search_options(self, **options):
         """Change options of the backend that concern the search only.
@@ -407,121 +374,111 @@ class SimilarityIndex(
             The index itself.
         """
         check_is_fitted(self)
-        known = SEARCH_OPTIONS.get(self.backend_, set())
-        if not known.issuperset(options):
-            raise ValueError(
-                f"The search of backend {self.backend_!r} has the options "
-                f"{sorted(known)}; got {sorted(options)}."
-            )
-        for name, value in options.items():
-            setattr(self._items, name, value)
-        self.backend_options = {**(self.backend_options or {}), **options}
+        with self._changing():
+            known = SEARCH_OPTIONS.get(self.backend_, set())
+            if not known.issuperset(options):
+                raise ValueError(
+                    f"The search of backend {self.backend_!r} has the options "
+                    f"{sorted(known)}; got {sorted(options)}."
+                )
+            self._state = self._state.with_search_options(options)
         return self
 
-    @property
-    def ids_(self):
-        """Ids of the items."""
-        return self._fitted("_ids").current()
+    def save(self, folder, *, include_estimator=True):
+        """Store the index in a folder, replacing the one that it holds.
 
-    @property
-    def metadata_(self):
-        """What was given about the items."""
-        ids, metadata = self._fitted("_ids"), self._table("_metadata")
-        if metadata is None or not ids.has_removed:
-            return metadata
-        return _metadata.take(metadata, np.flatnonzero(ids.alive))
+        A process that opens the folder during a save sees either the old or the new
+        index. A save that fails or is interrupted leaves the old one. Re-ranking steps
+        are not stored: `load` the index and give them by ``set_params(rerank=[...])``.
 
-    @property
-    def n_items_(self):
-        """Number of items."""
-        return self._fitted("_ids").n_alive
+        Parameters
+        ----------
+        folder : path-like
+            Made if it does not exist.
+
+        include_estimator : bool, default=True
+            Store the estimator too, by the package skops; of a search, the best
+            estimator.
+        """
+        index = self._snapshot()
+        if include_estimator:
+            index._check_estimator()
+        write_index(index, folder, include_estimator)
+
+    @classmethod
+    def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
+        """Open an index that `save` stored.
+
+        Nothing in the folder is unpickled. What the search relies on is checked, and
+        the checksum of a block is compared when the block is first touched.
+
+        Parameters
+        ----------
+        folder : path-like
+            Where the index was saved.
+
+        mmap : bool, default=True
+            Map the arrays into memory instead of reading them: an index of any size
+            opens at once, and processes share its memory.
+
+        estimator : estimator, default=None
+            A fitted estimator for the queries, instead of the stored one. It must
+            encode items as they are stored.
+
+        trusted : sequence of str, default=None
+            Load the stored estimator. Its types must be listed here, unless they are
+            estimators of this package or trusted by skops; functions other than
+            ufuncs always have to be listed. None does not load the estimator;
+            ``trusted=()`` loads it if no other types occur. Indexes of
+            FAISS and usearch are opened only if `trusted` is not None, because these
+            packages do not check all that they read.
+
+        verify : bool, default=False
+            Check all checksums now.
+
+        Returns
+        -------
+        index : SimilarityIndex
+            The index. Without estimator it can be searched only after `set_estimator`.
+        """
+        return read_index(
+            cls,
+            folder,
+            mmap=mmap,
+            estimator=estimator,
+            trusted=trusted,
+            verify=verify,
+        )
 
     # -- inside --
 
-    def _build(self, encoded):
-        """A backend with these items in it."""
-        backend = self.backend
-        if backend == "auto":
-            backend = "inverted" if sparse.issparse(encoded) else "dense"
-        items = find_backend(backend)(
-            as_kind(encoded, backend),
-            n_threads=self._n_threads,
-            **(self.backend_options or {}),
-        )
-        self.backend_ = backend
-        return items
+    def _snapshot_to_change(self, need_estimator=True):
+        """Return a snapshot, without removed rows if these have become too many."""
+        index = self._snapshot()
+        if need_estimator:
+            index._check_estimator()
+        if index._state.should_compact:
+            index._state = index._state.compact(n_threads=index._n_threads)
+            self._state = index._state
+        return index
 
-    def _keep(self, X, encoded):
-        """Keep what later changes of the index need of its items."""
-        self._is_unit = have_unit_length(encoded)
-        X = _metadata.as_table(X)
-        self._raw = copy(X) if self.store_items else None
-        n_items = num_samples(X)
-        rows = np.unique(np.linspace(0, n_items - 1, SAMPLE).astype(np.int64))
-        self._sample, self._encoded_sample = _metadata.take(X, rows), encoded[rows]
+    def _recipe(self, search_options=None):
+        options = {**(self.backend_options or {}), **(search_options or {})}
+        return Recipe(self.backend, options, self.store_items, self._n_threads)
 
-    def _search(
-        self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
-    ):
-        """Scores and rows of the best items, a batch of queries at a time."""
-        self._check_estimator()
-        if need_unit and not self._is_unit:
-            raise no_distance("items")
-        sets = self._read_sets(groups, num_samples(X))
-        n_results = len(sets.sizes)
-        if exclude is not None:
-            exclude = read_exclude(exclude, self._ids, n_results)
-        n_found = max(1, min(k, len(self._ids.values)))
-        scores = np.full((n_results, k), -np.inf, dtype=self._items.dtype)
-        rows = np.full((n_results, k), -1, dtype=np.int64)
-        # An encoded query takes at most 16 bytes per feature, if all are non-zero.
-        row_bytes = 16 * (self._items.n_features + k)
-        for batch, part, Q in self._encode_queries(X, sets, row_bytes):
-            Q = self._convert(Q, part)
-            if need_unit and not have_unit_length(Q):
-                raise no_distance("queries")
-            scores[batch, :n_found], rows[batch, :n_found] = self._items.search(
-                Q,
-                n_found,
-                allowed=allowed,
-                excluded=None if exclude is None else cut_lists(exclude, batch),
-                n_threads=self._n_threads,
-            )
-        return scores, rows
+    def _add(self, state, X, ids, metadata):
+        """Return a state with more items."""
+        encoded = self._convert(encode_items(self._model, X), X)
+        return state.add(X, encoded, ids, metadata, n_threads=self._n_threads)
 
-    def _convert(self, encoded, X):
-        """Encodings of X in the form in which the backend holds its items."""
-        if not hasattr(self.estimator_, "n_features_in_"):
-            # One that needs no fit does not compare X with the items.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        encoded = as_kind(encoded, self.backend_, self._items.dtype)
-        if encoded.shape[1] != self._items.n_features:
-            raise ValueError(
-                f"The estimator encodes with {encoded.shape[1]} features, the stored "
-                f"items have {self._items.n_features}."
-            )
-        return encoded
+    def _find_steps(self, index):
+        """Return the steps for a snapshot; fit them if the index or they changed."""
+        with vars(self).setdefault("_steps_lock", threading.RLock()):
+            steps = self._steps
+            if steps is None or not steps.serve(index):
+                self._steps = steps = fit_steps(index)
+        return steps.fitted
 
     @property
     def _n_features_out(self):
         return self.n_items_
-
-    def _fitted(self, name):
-        """A private attribute, missing as a public one is before `fit`."""
-        if name not in vars(self):
-            raise AttributeError("The index is not fitted yet.")
-        return vars(self)[name]
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_items")
-
-    def __sizeof__(self):
-        """Bytes in memory, for those who budget it, as Dask does."""
-        size = super().__sizeof__()
-        if hasattr(self, "_items"):
-            size += self._items.__sizeof__() + self._ids.values.nbytes
-        return size
-
-
-def _take_or_none(table, rows):
-    return None if table is None else _metadata.take(table, rows)

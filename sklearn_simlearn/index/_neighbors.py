@@ -4,7 +4,6 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.index import _metadata
@@ -39,24 +38,27 @@ class NeighborsMixin:
         indices : ndarray of shape (n_queries, n_neighbors)
             Numbers of the items in `ids_`.
         """
-        check_is_fitted(self)
-        n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
+        index = self._snapshot()
+        n_neighbors = index.n_neighbors if n_neighbors is None else n_neighbors
         if not isinstance(n_neighbors, Integral):
             raise TypeError(f"n_neighbors must be an integer; got {n_neighbors!r}.")
-        if not 1 <= n_neighbors <= self.n_items_ - (X is None):
+        n_others = index.n_items_ - (X is None)
+        if not 1 <= n_neighbors <= n_others:
             raise ValueError(
                 "Expected n_neighbors from 1 to the number of items, "
-                f"{self.n_items_ - (X is None)}; got {n_neighbors}."
+                f"{n_others}; got {n_neighbors}."
             )
-        X, exclude = self._read_queries(X)
-        scores, rows = self._search(X, n_neighbors, exclude=exclude, need_unit=True)
+        X, exclude = _read_queries(index, X)
+        scores, rows = index._search(
+            X, int(n_neighbors), exclude=exclude, need_unit=True
+        )
         if (rows < 0).any():
             raise ValueError(
-                f"The backend {self.backend_!r} found fewer than {n_neighbors} "
+                f"The backend {index.backend_!r} found fewer than {n_neighbors} "
                 "neighbours for some queries: let it look at more items by "
                 "backend_options."
             )
-        indices = self._places()[rows]
+        indices = _places(index)[rows]
         return (_distance(scores), indices) if return_distance else indices
 
     def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
@@ -79,12 +81,13 @@ class NeighborsMixin:
             Each row in the order of distance, as scikit-learn wants precomputed graphs.
         """
         _check_mode(mode)
-        distances, indices = self.kneighbors(X, n_neighbors)
+        index = self._snapshot()
+        distances, indices = index.kneighbors(X, n_neighbors)
         n_queries, n_neighbors = indices.shape
         data = distances if mode == "distance" else np.ones(indices.shape)
         indptr = np.arange(0, indices.size + 1, n_neighbors)
         return sparse.csr_matrix(
-            (data.ravel(), indices.ravel(), indptr), shape=(n_queries, self.n_items_)
+            (data.ravel(), indices.ravel(), indptr), shape=(n_queries, index.n_items_)
         )
 
     def radius_neighbors(self, X=None, radius=0.5, return_distance=True):
@@ -109,16 +112,17 @@ class NeighborsMixin:
         indices : ndarray of shape (n_queries,) of ndarray
             Numbers of the items in `ids_`.
         """
-        check_is_fitted(self)
+        index = self._snapshot()
         if not (isinstance(radius, Real) and radius >= 0):
             raise ValueError(f"radius must be a number of at least 0; got {radius!r}.")
-        X, exclude = self._read_queries(X)
-        n_queries, places = num_samples(X), self._places()
+        X, exclude = _read_queries(index, X)
+        n_queries, n_items = num_samples(X), index.n_items_
+        places = _places(index)
         distances = np.empty(n_queries, dtype=object)
         indices = np.empty(n_queries, dtype=object)
-        waiting, k = np.arange(n_queries), min(FIRST_NEIGHBORS, self.n_items_)
+        waiting, k = np.arange(n_queries), min(FIRST_NEIGHBORS, n_items)
         while len(waiting):
-            scores, rows = self._search(
+            scores, rows = index._search(
                 _metadata.take(X, waiting),
                 k,
                 exclude=None if exclude is None else exclude[waiting],
@@ -127,11 +131,11 @@ class NeighborsMixin:
             found = _distance(scores)
             within = (found <= radius) & (rows >= 0)
             # A query is done once its last neighbour lies outside or none are left.
-            is_done = ~within[:, -1] if k < self.n_items_ else np.ones(len(rows), bool)
+            is_done = ~within[:, -1] if k < n_items else np.ones(len(rows), bool)
             for i in np.flatnonzero(is_done):
                 distances[waiting[i]] = found[i, within[i]]
                 indices[waiting[i]] = places[rows[i, within[i]]]
-            waiting, k = waiting[~is_done], min(4 * k, self.n_items_)
+            waiting, k = waiting[~is_done], min(4 * k, n_items)
         return (distances, indices) if return_distance else indices
 
     def radius_neighbors_graph(self, X=None, radius=0.5, mode="connectivity"):
@@ -154,7 +158,8 @@ class NeighborsMixin:
             Each row in the order of distance.
         """
         _check_mode(mode)
-        distances, indices = self.radius_neighbors(X, radius)
+        index = self._snapshot()
+        distances, indices = index.radius_neighbors(X, radius)
         lengths = [len(row) for row in indices]
         columns = np.concatenate(indices)
         data = np.concatenate(distances)
@@ -164,7 +169,7 @@ class NeighborsMixin:
                 columns,
                 np.concatenate([[0], np.cumsum(lengths)]),
             ),
-            shape=(len(indices), self.n_items_),
+            shape=(len(indices), index.n_items_),
         )
 
     def transform(self, X):
@@ -183,27 +188,27 @@ class NeighborsMixin:
         graph : csr_matrix of shape (n_queries, n_items)
             Distances.
         """
-        check_is_fitted(self)
-        n_neighbors = min(self.n_neighbors + 1, self.n_items_)
-        return self.kneighbors_graph(X, n_neighbors, mode="distance")
+        index = self._snapshot()
+        n_neighbors = min(index.n_neighbors + 1, index.n_items_)
+        return index.kneighbors_graph(X, n_neighbors, mode="distance")
 
-    def _read_queries(self, X):
-        """Queries, and what is left out of the neighbours of each."""
-        if X is not None:
-            return X, None
-        raw = self._table("_raw")
-        if raw is None:
-            raise ValueError(
-                "X=None searches for the items themselves, which the index keeps only "
-                "with store_items=True."
-            )
-        if self._ids.has_removed:
-            raw = _metadata.take(raw, np.flatnonzero(self._ids.alive))
-        return raw, self.ids_
 
-    def _places(self):
-        """Number of each row among the items that are there."""
-        return np.cumsum(self._ids.alive) - 1
+def _read_queries(index, X):
+    """Return queries, and what is left out of the neighbours of each."""
+    if X is not None:
+        return X, None
+    raw = index._state.current_raw()
+    if raw is None:
+        raise ValueError(
+            "X=None searches for the items themselves, which the index keeps only "
+            "with store_items=True."
+        )
+    return raw, index.ids_
+
+
+def _places(index):
+    """Return the number of each row among the items that were not removed."""
+    return np.cumsum(index._state.ids.alive) - 1
 
 
 def _distance(scores):

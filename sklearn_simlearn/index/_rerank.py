@@ -1,12 +1,12 @@
 """Re-ranking: steps that look again at the best items of a search.
 
-A step is an estimator with `fit(database)` and `rerank(queries, ids, scores)`, which
-returns ids and scores, each row in its new order. An index fits it on itself, and hands
-it the queries as `Queries`.
+A step is an estimator with `fit(database)` and `rerank(queries, scores, ids)`, which
+returns scores and ids, each row in its new order. An index fits it on a snapshot of
+itself, which never changes, and hands it the queries as `Queries`.
 """
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Queries:
     Attributes
     ----------
     index : SimilarityIndex
-        The index that is searched.
+        Snapshot of the index that is searched.
 
     X : samples
         As `search` got them.
@@ -59,22 +59,22 @@ class Queries:
 
     def encode_items(self, ids):
         """Surrogate queries of stored items."""
-        raw = _metadata.take(self.index._stored_items(), self.index._ids.find(ids))
-        return Queries(self.index, raw).encode()
+        rows = self.index._state.ids.find(ids)
+        return Queries(self.index, stored_items(self.index).take(rows)).encode()
 
     def search(self, Q, k):
-        """Ids and scores of the best items for surrogate queries.
+        """Return scores and ids of the best items for surrogate queries.
 
         The filter of the running search holds for this one too.
         """
-        index = self.index
-        scores, rows = index._items.search(
-            as_kind(Q, index.backend_, index._items.dtype),
+        state = self.index._state
+        scores, rows = state.items.search(
+            as_kind(Q, state.backend, state.items.dtype),
             k,
             allowed=self.allowed,
-            n_threads=index._n_threads,
+            n_threads=self.index._n_threads,
         )
-        return index._ids.take(rows), scores
+        return scores, state.ids.take(rows)
 
     def is_excluded(self, ids):
         """Mask of candidates that are the query itself, or that the user excludes.
@@ -85,125 +85,135 @@ class Queries:
             return ids == self.ids[:, None]
         if self.excluded is None:
             return np.zeros(ids.shape, dtype=bool)
-        rows = self.index._ids.find(ids.ravel()).reshape(ids.shape)
+        rows = self.index._state.ids.find(ids.ravel()).reshape(ids.shape)
         return _are_listed(rows, self.excluded)
 
 
-class RerankMixin:
-    """What an index does with its re-ranking steps."""
+@dataclass(frozen=True)
+class Steps:
+    """Fitted re-ranking steps of an index, and what they were fitted for."""
 
-    def _rerank(self, X, k, *, groups, exclude, allowed, features):
-        """Scores and rows of the best items after re-ranking."""
-        steps = self._find_steps()
-        n_queries = num_samples(X)
-        n_results = len(self._read_sets(groups, n_queries).sizes)
-        if features is not None and num_samples(features) != n_queries:
-            raise ValueError(
-                f"features must have one image per query; got {num_samples(features)} "
-                f"for {n_queries} queries."
-            )
-        if exclude is not None:
-            exclude = read_exclude(exclude, self._ids, n_results)
-        # Queries of a set cannot be parted.
-        length = n_queries if groups is not None else N_QUERIES
-        scores, rows = [], []
-        for start in range(0, n_queries, length):
-            batch = slice(start, start + length)
-            part = range(start, min(start + length, n_queries))
-            queries = Queries(
-                self,
-                _metadata.take(X, np.array(part)),
-                None if features is None else features[batch],
-                groups=groups,
-                excluded=None if exclude is None else cut_lists(exclude, batch),
-                allowed=allowed,
-            )
-            found = self._apply(steps, queries, k)
-            scores.append(found[0])
-            rows.append(found[1])
-        return _join(scores), _join(rows)
+    state: Any
+    given: Any
+    fitted: tuple
 
-    def _apply(self, steps, queries, k):
-        """Scores and rows of the k best items for a batch of queries.
+    def serve(self, index):
+        """Whether the steps are those of a snapshot of an index."""
+        return self.state is index._state and self.given is index.rerank
 
-        What the user excludes is excluded from the result only: a query that is an
-        item itself keeps its place among its neighbours until then.
-        """
-        n_more = 0
-        if queries.excluded is not None:
-            n_more = int(np.diff(queries.excluded[0]).max(initial=0))
-        n_candidates = self.n_candidates + n_more
-        scores, rows = self._search(
-            queries.X,
-            max(k + n_more, n_candidates),
-            groups=queries.groups,
-            allowed=queries.allowed,
+
+def fit_steps(index):
+    """Fit the re-ranking steps of an index in turn, on a snapshot of it.
+
+    What each step finds in the index is the work of those before it.
+    """
+    if index.rerank is None and index._state.lost_steps:
+        raise ValueError(
+            "The index was saved with re-ranking steps, which are not stored "
+            f"({', '.join(index._state.lost_steps)}): give them anew by "
+            "`set_params(rerank=[...])`, or go without by `set_params(rerank=[])`."
         )
-        scores = scores.astype(np.float64)
-        for step in steps:
-            ids = self._ids.take(rows[:, :n_candidates])
-            ids, best = step.rerank(queries, ids, scores[:, :n_candidates])
-            best_rows = self._ids.find(ids.ravel()).reshape(ids.shape)
-            for i in range(len(rows)):
-                scores[i], rows[i] = _put_first(
-                    best[i], best_rows[i], scores[i], rows[i]
-                )
-        if queries.excluded is not None:
-            dropped = _are_listed(rows, queries.excluded)
-            scores[dropped], rows[dropped] = -np.inf, -1
-            order = np.argsort(dropped, axis=1, kind="stable")
-            scores = np.take_along_axis(scores, order, axis=1)
-            rows = np.take_along_axis(rows, order, axis=1)
-        return scores[:, :k], rows[:, :k]
+    given = list(index.rerank or [])
+    for step in given:
+        if not (hasattr(step, "fit") and hasattr(step, "rerank")):
+            raise TypeError(f"A re-ranking step has fit and rerank; got {step!r}.")
+    steps = Steps(index._state, index.rerank, ())
+    for step in given:
+        index._steps = steps
+        # Not a clone: a fitted verifier within a step stays fitted.
+        fitted = step if is_fitted(step) else copy(step).fit(index)
+        steps = replace(steps, fitted=(*steps.fitted, fitted))
+    return steps
 
-    def _find_steps(self):
-        """The fitted steps; fitted anew once items, estimator or steps have changed."""
-        if self.rerank is None and self._saved_steps:
-            raise ValueError(
-                "The index was saved with re-ranking steps, which are not stored "
-                f"({', '.join(self._saved_steps)}): give them anew by "
-                "`set_params(rerank=[...])`, or go without by `set_params(rerank=[])`."
-            )
-        if self._steps is None or self._steps_from is not self.rerank:
-            self._fit_steps()
-        return self._steps
 
-    def _fit_steps(self):
-        """Fit the steps in turn; what each finds in the index is the work of those
-        before it."""
-        steps = list(self.rerank or [])
-        for step in steps:
-            if not (hasattr(step, "fit") and hasattr(step, "rerank")):
-                raise TypeError(f"A re-ranking step has fit and rerank; got {step!r}.")
-        self._steps, self._steps_from = [], self.rerank
-        try:
-            for step in steps:
-                # Not a clone: a fitted verifier within a step stays fitted.
-                self._steps.append(step if is_fitted(step) else copy(step).fit(self))
-        except BaseException:
-            self._steps = None
-            raise
+def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
+    """Return scores and rows of the best items after re-ranking."""
+    n_queries = num_samples(X)
+    n_results = len(index._read_sets(groups, n_queries).sizes)
+    if features is not None and num_samples(features) != n_queries:
+        raise ValueError(
+            f"features must have one image per query; got {num_samples(features)} "
+            f"for {n_queries} queries."
+        )
+    if exclude is not None:
+        exclude = read_exclude(exclude, index._state.ids, n_results)
+    # Queries of a set cannot be parted.
+    length = n_queries if groups is not None else N_QUERIES
+    scores, rows = [], []
+    for start in range(0, n_queries, length):
+        batch = slice(start, start + length)
+        part = range(start, min(start + length, n_queries))
+        queries = Queries(
+            index,
+            _metadata.take(X, np.array(part)),
+            None if features is None else features[batch],
+            groups=groups,
+            excluded=None if exclude is None else cut_lists(exclude, batch),
+            allowed=allowed,
+        )
+        found = _apply(steps, queries, k)
+        scores.append(found[0])
+        rows.append(found[1])
+    return _join(scores), _join(rows)
 
-    def _stored_items(self):
-        raw = self._table("_raw")
-        if raw is None:
-            raise ValueError(
-                "This re-ranking step searches with stored items, which the index "
-                "keeps only with store_items=True."
-            )
-        return raw
 
-    def _neighbor_lists(self, k):
-        """Ids and scores of what each item finds, itself included, batch by batch.
+def neighbor_lists(index, k):
+    """Yield scores and ids of what the items find, themselves included, in batches.
 
-        Yields ids and scores of the best k, after the steps that are fitted so far.
-        """
-        raw, alive = self._stored_items(), np.flatnonzero(self._ids.alive)
-        for start in range(0, len(alive), N_QUERIES):
-            rows = alive[start : start + N_QUERIES]
-            queries = Queries(self, _metadata.take(raw, rows), ids=self._ids.take(rows))
-            scores, found = self._apply(self._steps, queries, k)
-            yield self._ids.take(found), scores
+    The lists hold the best k, after those steps of the index that are fitted so far.
+    """
+    raw, ids = stored_items(index), index._state.ids
+    alive = np.flatnonzero(ids.alive)
+    is_known = index._steps is not None and index._steps.serve(index)
+    steps = index._steps.fitted if is_known else ()
+    for start in range(0, len(alive), N_QUERIES):
+        rows = alive[start : start + N_QUERIES]
+        queries = Queries(index, raw.take(rows), ids=ids.take(rows))
+        scores, found = _apply(steps, queries, k)
+        yield scores, ids.take(found)
+
+
+def stored_items(index):
+    """Return the items of an index as they were given, by row."""
+    if index._state.raw is None:
+        raise ValueError(
+            "This re-ranking step searches with stored items, which the index "
+            "keeps only with store_items=True."
+        )
+    return index._state.raw
+
+
+def _apply(steps, queries, k):
+    """Return scores and rows of the k best items for a batch of queries.
+
+    What the user excludes is excluded from the result only: a query that is an
+    item itself keeps its place among its neighbours until then.
+    """
+    index, ids = queries.index, queries.index._state.ids
+    n_more = 0
+    if queries.excluded is not None:
+        n_more = int(np.diff(queries.excluded[0]).max(initial=0))
+    n_candidates = index.n_candidates + n_more
+    scores, rows = index._search(
+        queries.X,
+        max(k + n_more, n_candidates),
+        groups=queries.groups,
+        allowed=queries.allowed,
+    )
+    scores = scores.astype(np.float64)
+    for step in steps:
+        candidates = ids.take(rows[:, :n_candidates])
+        best, best_ids = step.rerank(queries, scores[:, :n_candidates], candidates)
+        best_rows = ids.find(best_ids.ravel()).reshape(best_ids.shape)
+        for i in range(len(rows)):
+            scores[i], rows[i] = _put_first(best[i], best_rows[i], scores[i], rows[i])
+    if queries.excluded is not None:
+        dropped = _are_listed(rows, queries.excluded)
+        scores[dropped], rows[dropped] = -np.inf, -1
+        order = np.argsort(dropped, axis=1, kind="stable")
+        scores = np.take_along_axis(scores, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+    return scores[:, :k], rows[:, :k]
 
 
 def _put_first(best_scores, best_rows, scores, rows):

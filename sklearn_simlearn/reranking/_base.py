@@ -16,14 +16,14 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
     """Step that ranks the candidates of a search again.
 
     A subclass sets `_ids`, the ids of the database, in `fit`, and ranks in
-    ``_rerank(queries, ids, scores, rows)``. `rows` are the numbers of the candidates in
+    ``_rerank(queries, scores, ids, rows)``. `rows` are the numbers of the candidates in
     the database, -1 where there are no more.
     """
 
     _ids: Any
 
     def rerank(
-        self, queries: Any, ids: ArrayLike, scores: ArrayLike
+        self, queries: Any, scores: ArrayLike, ids: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rank candidates again.
 
@@ -34,27 +34,30 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
             :class:`SpatialVerification`. Steps that use only the graph of the items
             ignore the queries.
 
-        ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates, the best first; -1 or "" where there are no more.
-
         scores : array-like of shape (n_queries, n_candidates)
-            Scores of the candidates.
+            Scores of the candidates, the best first.
+
+        ids : array-like of shape (n_queries, n_candidates)
+            Ids of the candidates; -1 or "" where there are no more.
 
         Returns
         -------
-        ids : ndarray of shape (n_queries, n_candidates)
-            Ids in their new order.
-
         scores : ndarray of shape (n_queries, n_candidates)
             New scores.
+
+        ids : ndarray of shape (n_queries, n_candidates)
+            Ids in their new order.
         """
         check_is_fitted(self)
         ids, scores, rows = read_candidates(self._ids, ids, scores, self)
-        return self._rerank(queries, ids, scores, rows)
+        return self._rerank(queries, scores, ids, rows)
 
 
 class IndexStep(RerankingStep):
-    """Step that is fitted on an index, by ``_fit(index)``."""
+    """Step that is fitted on a snapshot of an index, by ``_fit(index)``.
+
+    No later change of the index reaches the snapshot.
+    """
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, database: SimilarityIndex, y=None) -> Self:
@@ -78,6 +81,5 @@ class IndexStep(RerankingStep):
                 f"{type(self).__name__} is fitted on a SimilarityIndex; got "
                 f"{type(database).__name__}."
             )
-        check_is_fitted(database)
-        self._fit(database)
+        self._fit(database._snapshot())
         return self

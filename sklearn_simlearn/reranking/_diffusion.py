@@ -90,8 +90,8 @@ class Diffusion(IndexStep):
         self.n_neighbors = n_neighbors
         self.alpha = alpha
 
-    def _fit(self, database):
-        graph = find_graph(database, 1 + self.n_neighbors)
+    def _fit(self, index):
+        graph = find_graph(index, 1 + self.n_neighbors)
         n_items = len(graph.rows)
         # Relative to the best of the others: the affinity to itself is not informative.
         is_other = graph.rows != np.arange(n_items)[:, None]
@@ -108,7 +108,7 @@ class Diffusion(IndexStep):
         )
         self.n_items_ = n_items
 
-    def _rerank(self, queries, ids, scores, rows):
+    def _rerank(self, queries, scores, ids, rows):
         weight = affinities(scores) ** POWER
         weight[:, 1 + self.n_neighbors :] = 0
         value = np.full(scores.shape, -np.inf)
@@ -123,7 +123,7 @@ class Diffusion(IndexStep):
             # Candidates that the walk does not reach keep their order, below zero.
             found = np.where(found > 0, found, fractions(scores[part]) - 1)
             value[part] = np.where(rows[part] >= 0, found, -np.inf)
-        return sort_lists(ids, value, scores)
+        return sort_lists(value, ids, scores)
 
 
 def _solve(S, alpha, Y):

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn.index._rerank import stored_items
 from sklearn_simlearn._core.sklearn import HasMethods, Interval
 from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_queries
@@ -42,7 +43,7 @@ class QueryExpansion(IndexStep):
     Attributes
     ----------
     index_ : SimilarityIndex
-        The index that is searched again.
+        The index that is searched again, as it was when the step was fitted.
 
     See Also
     --------
@@ -79,13 +80,13 @@ class QueryExpansion(IndexStep):
         self.min_inliers = min_inliers
         self.verifier = verifier
 
-    def _fit(self, database):
-        database._stored_items()
+    def _fit(self, index):
+        stored_items(index)
         if self.verifier is not None:
             check_is_fitted(self.verifier)
-        self.index_, self._ids = database, database._ids
+        self.index_, self._ids = index, index._state.ids
 
-    def _rerank(self, queries, ids, scores, rows):
+    def _rerank(self, queries, scores, ids, rows):
         queries = as_queries(queries, self.index_)
         is_excluded = queries.is_excluded(ids)
         is_usable = (rows >= 0) & ~is_excluded

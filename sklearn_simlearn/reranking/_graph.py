@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from sklearn_simlearn.index._ids import Ids
-from sklearn_simlearn.index._rerank import Queries
+from sklearn_simlearn.index._rerank import Queries, neighbor_lists
 from sklearn_simlearn.reranking._lists import affinities, make_ids
 
 
@@ -49,7 +49,7 @@ def find_graph(index, n_neighbors=None):
     n_neighbors = min(n_neighbors, index.n_items_)
     depth = max(n_neighbors, index.n_candidates)
     parts = []
-    for found, scores in index._neighbor_lists(depth):
+    for scores, found in neighbor_lists(index, depth):
         rows = ids.find(found.ravel()).reshape(found.shape)
         kept = np.s_[:, :n_neighbors]
         parts.append((rows[kept], scores[kept], affinities(scores)[kept]))

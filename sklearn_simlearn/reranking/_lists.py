@@ -64,10 +64,10 @@ def read_candidates(known, ids, scores, step):
     return ids, scores, rows
 
 
-def sort_lists(ids, value, scores):
-    """Ids and values in descending order of the values, then of the scores."""
+def sort_lists(value, ids, scores):
+    """Return values and ids in descending order of the values, then of the scores."""
     order = np.lexsort((-scores, -value), axis=1)
-    return tuple(np.take_along_axis(part, order, axis=1) for part in (ids, value))
+    return tuple(np.take_along_axis(part, order, axis=1) for part in (value, ids))
 
 
 def fractions(scores):

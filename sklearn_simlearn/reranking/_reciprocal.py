@@ -112,13 +112,13 @@ class KReciprocal(IndexStep):
         self.k2 = k2
         self.mix = mix
 
-    def _fit(self, database):
+    def _fit(self, index):
         if self.k1 == "auto":
-            graph = find_graph(database)
+            graph = find_graph(index)
             k1 = round(GROWTH * estimate_group_size(graph.rows))
         else:
             k1 = self.k1
-            graph = find_graph(database, max(2 * (1 + k1), self.k2 or 0))
+            graph = find_graph(index, max(2 * (1 + k1), self.k2 or 0))
         k2 = max(3, round(k1 / 3)) if self.k2 is None else self.k2
         n_near = 1 + k1  # an item is its own nearest neighbour
         n_half = 1 + round(k1 / 2)
@@ -142,7 +142,7 @@ class KReciprocal(IndexStep):
         self._means = sparse.csr_array(mean @ self._vectors)
         self.k1_, self.k2_, self.n_items_ = k1, k2, n_items
 
-    def _rerank(self, queries, ids, scores, rows):
+    def _rerank(self, queries, scores, ids, rows):
         affinity = affinities(scores)
         vectors = self._find_vectors(rows, scores, affinity)
         value = np.full(scores.shape, -np.inf)
@@ -156,7 +156,7 @@ class KReciprocal(IndexStep):
             # The sums of both are 1, so the sum of the larger ones is 2 - shared.
             value[i, there] = (1 - self.mix) * shared / (2 - shared)
             value[i, there] += self.mix * affinity[i, there]
-        return sort_lists(ids, value, scores)
+        return sort_lists(value, ids, scores)
 
     def _find_vectors(self, rows, scores, affinity):
         """Return averaged neighbourhoods of queries, which the graph does not hold."""

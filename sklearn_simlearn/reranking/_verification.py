@@ -107,7 +107,7 @@ class SpatialVerification(RerankingStep):
     ... )
     >>> database = LocalFeatures.concatenate([scattered, query])
     >>> verifier = SpatialVerification().fit(database)
-    >>> ids, scores = verifier.rerank(query, [[0, 1]], [[0.9, 0.8]])
+    >>> scores, ids = verifier.rerank(query, [[0.9, 0.8]], [[0, 1]])
     >>> ids
     array([[1, 0]])
     >>> verifier.verify(query, [[0, 1]]).n_inliers
@@ -168,13 +168,14 @@ class SpatialVerification(RerankingStep):
             The step itself.
         """
         if isinstance(database, SimilarityIndex):
-            ids, database = database.ids_, _stored_features(database)
+            index = database._snapshot()
+            ids, database = index.ids_, _stored_features(index)
         images = _sort_by_word(database, "The database")
         self._images, self._ids = images, make_ids(ids, len(database))
         self.n_images_ = len(database)
         return self
 
-    def _rerank(self, queries, ids, scores, rows):
+    def _rerank(self, queries, scores, ids, rows):
         images, numbers = self._read_queries(queries, len(rows))
         n_inliers, _ = self._verify(images, numbers, rows)
         n_inliers = np.where(n_inliers < self.min_inliers, 0, n_inliers)
@@ -183,7 +184,7 @@ class SpatialVerification(RerankingStep):
         value = n_inliers * ratio**self.size_power
         is_excluded = queries.is_excluded(ids) if isinstance(queries, Queries) else None
         value += self.similarity_weight * affinities(scores, is_excluded)
-        return sort_lists(ids, np.where(rows < 0, -np.inf, value), scores)
+        return sort_lists(np.where(rows < 0, -np.inf, value), ids, scores)
 
     def verify(self, queries, ids, *, return_inliers: bool = False) -> Bunch:
         """Inliers and transforms of candidates.
@@ -365,11 +366,11 @@ def _longer_sides(features):
 
 
 def _stored_features(index):
-    items = index._table("_raw")
+    items = index._state.current_raw()
     if not isinstance(items, LocalFeatures):
         raise ValueError(
             "The index does not store local features as its items. Fit "
             "SpatialVerification on the LocalFeatures of the items, with their ids, "
             "before the index gets it."
         )
-    return items[np.flatnonzero(index._ids.alive)]
+    return items

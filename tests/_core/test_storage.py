@@ -109,7 +109,9 @@ def test_frame_as_items_and_feature_names(X, tmp_path):
     index.save(tmp_path)
     opened = SimilarityIndex.load(tmp_path, trusted=())
     assert_array_equal(opened.feature_names_in_, index.feature_names_in_)
-    assert opened.set_estimator(CosineSimilarity().fit(frame[:20])) == "encoded"
+    items = opened._state.items
+    opened.set_estimator(CosineSimilarity().fit(frame[:20]))
+    assert opened._state.items is not items
 
 
 def test_what_cannot_be_stored_is_refused(X, tmp_path):
@@ -145,7 +147,7 @@ def test_estimator_is_loaded_on_request_only(index, X, tmp_path):
         opened.search(X)
     with pytest.raises(ValueError, match="without its estimator"):
         opened.save(tmp_path)
-    assert opened.set_estimator(index.estimator_) == "kept"
+    assert opened.set_estimator(index.estimator_) is opened
     assert_array_equal(opened.search(X)[1], index.search(X)[1])
 
     index.save(tmp_path, include_estimator=False)
@@ -612,7 +614,7 @@ def use_features(folder, estimator, features, mmap=True):
     index = SimilarityIndex.load(folder, mmap=mmap, estimator=estimator)
     index.set_params(rerank=[SpatialVerification(), QueryExpansion(2)])
     answers = index.search(features[:5], 6, exclude=index.ids_[:5])
-    descriptors = int(index._table("_raw").descriptors.sum())
+    descriptors = int(index._state.raw.whole().descriptors.sum())
     return [*(array.tolist() for array in answers), descriptors]
 
 
@@ -628,7 +630,7 @@ def test_an_index_of_local_features_comes_back(features_index, tmp_path):
             opened.search(features, 5), index.search(features, 5), strict=True
         ):
             assert_array_equal(found, expected)
-        raw = opened._table("_raw")
+        raw = opened._state.raw.whole()
         assert_array_equal(raw.descriptors, features.descriptors)
         assert not raw.descriptors.flags.writeable
     # It can be changed, and saved where it lies.

@@ -219,7 +219,7 @@ def test_search_options_change_without_a_new_index(rng):
     assert (n_found < 400).all()
     index.set_search_options(nprobe=8)
     assert np.isfinite(index.search(X[:5], 400)[0]).all()
-    assert index.backend_options == {"factory": "IVF8,Flat", "nprobe": 8}
+    assert index.backend_options == {"factory": "IVF8,Flat", "nprobe": 1}
     with pytest.raises(ValueError, match="'efSearch', 'nprobe'"):
         index.set_search_options(factory="Flat")
 
@@ -568,10 +568,11 @@ def test_set_estimator_keeps_items_that_stay_the_same(counts):
         old = OASIS(holdout=None, n_triplets=100, random_state=0).fit(X, y)
         new = OASIS(holdout=None, n_triplets=500, random_state=1).fit(X, y)
         index = SimilarityIndex(old, store_items=store_items).fit(X).remove([3])
-        items = index._items
-        assert index.set_estimator(new) == "kept"
-        assert index._items is items
-        assert index.estimator is index.estimator_ is new
+        items = index._state.items
+        assert index.set_estimator(new) is index
+        assert index._state.items is items
+        assert index.estimator_ is new
+        assert index.estimator is old
         full = new.similarity(X)
         full[:, 3] = -np.inf
         assert_best(index.search(X, 5), full, np.arange(66), 5)
@@ -582,7 +583,9 @@ def test_set_estimator_encodes_items_that_change(kind, counts):
     X = as_kind(counts[0], kind)
     old, new = CosineSimilarity().fit(X), CosineSimilarity().fit(X[:20])
     index = SimilarityIndex(old, store_items=True).fit(X[:60]).add(X[60:]).remove([3])
-    assert index.set_estimator(new) == "encoded"
+    items = index._state.items
+    assert index.set_estimator(new) is index
+    assert index._state.items is not items
     full = new.similarity(X)
     full[:, 3] = -np.inf
     assert_best(index.search(X, 5), full, np.arange(66), 5)

@@ -272,7 +272,7 @@ def test_order_is_by_inliers_and_similarity(params):
     lists = np.array([list("abcde")] * 2)
     scores = np.array([[-0.9, -0.8, -0.7, -0.8, -0.1], [0, 0, 0, 0, 0]])
     queries = features[[2, 1]]
-    ids, found = step.rerank(queries, lists, scores)
+    found, ids = step.rerank(queries, scores, lists)
     n_inliers = step.verify(queries, lists).n_inliers
     for i, n_query in enumerate([60, 10]):
         affinity = (scores[i] + 0.9) / 0.8 if i == 0 else np.zeros(5)
@@ -291,7 +291,7 @@ def test_order_is_by_inliers_and_similarity(params):
 def test_missing_candidates_stay_behind():
     features = make_features([40] * 3, n_words=1000)
     step = SpatialVerification().fit(features, ids=list("abc"))
-    ids, scores = step.rerank(features[2], [["a", "", "c"]], [[-0.9, -np.inf, -0.95]])
+    scores, ids = step.rerank(features[2], [[-0.9, -np.inf, -0.95]], [["a", "", "c"]])
     assert ids.tolist() == [["c", "a", ""]]
     assert scores[0, 0] == 40
     assert scores[0, 2] == -np.inf
@@ -315,15 +315,15 @@ def test_verification_says_what_is_wrong():
     features = make_features([10, 10])
     step = SpatialVerification().fit(features)
     with pytest.raises(ValueError, match="without the id 7: fit it on all"):
-        step.rerank(features, [[7], [1]], [[1.0], [1.0]])
+        step.rerank(features, [[1.0], [1.0]], [[7], [1]])
     with pytest.raises(ValueError, match="2 images for 1 lists"):
-        step.rerank(features, [[0]], [[1.0]])
+        step.rerank(features, [[1.0]], [[0]])
     with pytest.raises(ValueError, match="one shape"):
-        step.rerank(features, [[0], [1]], [[1.0]])
+        step.rerank(features, [[1.0]], [[0], [1]])
     with pytest.raises(ValueError, match="NaN"):
-        step.rerank(features, [[0], [1]], [[1.0], [np.nan]])
+        step.rerank(features, [[1.0], [np.nan]], [[0], [1]])
     with pytest.raises(ValueError, match="LocalFeatures with words"):
-        step.rerank(np.ones((1, 3)), [[0]], [[1.0]])
+        step.rerank(np.ones((1, 3)), [[1.0]], [[0]])
     with pytest.raises(ValueError, match="LocalFeatures with words"):
         SpatialVerification().fit(make_features([3], words=None))
     with pytest.raises(ValueError, match="max_angle"):
@@ -394,7 +394,7 @@ def test_k_reciprocal_is_the_naive_one(words):
 
     query_ids, query_scores = full_lists(index, queries)
     step = KReciprocal(k1, k2, mix).fit(index)
-    found_ids, found_scores = step.rerank(queries, query_ids, query_scores)
+    found_scores, found_ids = step.rerank(queries, query_scores, query_ids)
     for q, (row, s) in enumerate(zip(query_ids, query_scores, strict=True)):
         a = relative(s[None])[0]
         reciprocal = [
@@ -427,7 +427,7 @@ def test_the_size_of_groups_is_estimated(size):
     given = KReciprocal(step.k1_, step.k2_).fit(index)
     ids, scores = full_lists(index, centers[::size])
     for found, expected in zip(
-        step.rerank(None, ids, scores), given.rerank(None, ids, scores), strict=True
+        step.rerank(None, scores, ids), given.rerank(None, scores, ids), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
 
@@ -473,7 +473,7 @@ def test_diffusion_is_the_solution_of_its_equations(words):
         Y[q, row[: k + 1]] = relative(query_scores)[q, : k + 1] ** 3
     F = np.linalg.solve(np.eye(n) - alpha * S, Y.T).T
     step = Diffusion(k, alpha).fit(index)
-    found_ids, found_scores = step.rerank(queries, query_ids, query_scores)
+    found_scores, found_ids = step.rerank(queries, query_scores, query_ids)
     reached = np.take_along_axis(F, found_ids, axis=1)
     np.testing.assert_allclose(
         np.where(found_scores > 0, found_scores, 0), reached, atol=1e-5
@@ -558,8 +558,8 @@ class Reverse(BaseEstimator):
         self.database_ = database
         return self
 
-    def rerank(self, queries, ids, scores):
-        return ids[:, ::-1], -scores[:, ::-1]
+    def rerank(self, queries, scores, ids):
+        return -scores[:, ::-1], ids[:, ::-1]
 
 
 def test_candidates_come_first_and_the_rest_follows(words):

@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_simlearn._core.threads import faiss_threads
 from sklearn_simlearn.index.backends._blocked_items import check
-from sklearn_simlearn.index.backends._foreign import ForeignItems
+from sklearn_simlearn.index.backends._foreign import ForeignItems, Shared
 
 
 class FaissItems(ForeignItems):
@@ -50,7 +50,7 @@ class FaissItems(ForeignItems):
         faiss = _import_faiss()
         self.n_features = D.shape[1]
         self._alive = np.ones(0, dtype=bool)
-        self._indexes = []
+        indexes = []
         for seed in range(n_indexes):
             try:
                 index = faiss.index_factory(
@@ -69,10 +69,10 @@ class FaissItems(ForeignItems):
                     "n_indexes > 1 needs an inverted file, such as "
                     f"factory='IVF1024,Flat'; got factory={factory!r}."
                 )
-            self._indexes.append(index)
+            indexes.append(index)
         D = self._convert(D)
         with faiss_threads(n_threads):
-            for index in self._indexes:
+            for index in indexes:
                 try:
                     index.train(D)
                 except RuntimeError as error:
@@ -80,42 +80,45 @@ class FaissItems(ForeignItems):
                         f"FAISS cannot train factory={factory!r} on {len(D)} items; "
                         "give it more of them or a smaller index."
                     ) from error
+        self._shared = Shared(indexes, 0)
         self.add(D, n_threads=n_threads)
 
-    def add(self, D, *, n_threads=1):
-        """Add items; their rows go on from the last one."""
-        D = self._convert(D)
-        with faiss_threads(n_threads):
-            for index in self._indexes:
-                index.add(D)
-        self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
+    def _count(self, indexes):
+        return indexes[0].ntotal
 
-    def compact(self, *, n_threads=1):
-        """Forget removed items; returns the rows that are kept, numbered anew."""
-        faiss = _import_faiss()
-        kept = np.flatnonzero(self._alive)
+    def _grow(self, indexes, D, n_threads):
         with faiss_threads(n_threads):
-            for index in self._indexes:
+            for index in indexes:
+                index.add(D)
+
+    def _extract(self, indexes, rows):
+        faiss = _import_faiss()
+        return [faiss.clone_index(index) for index in indexes]
+
+    def _rebuild(self, indexes, rows, n_threads):
+        faiss = _import_faiss()
+        with faiss_threads(n_threads):
+            for index in indexes:
                 ivf = faiss.try_extract_index_ivf(index)
                 if ivf is not None:
                     ivf.make_direct_map()
-                D = index.reconstruct_batch(kept)
+                D = index.reconstruct_batch(rows)
                 if ivf is not None:
                     ivf.set_direct_map_type(faiss.DirectMap.NoMap)
                 index.reset()
                 index.add(D)
-        self._alive = np.ones(len(kept), dtype=bool)
-        return kept
+        return indexes
 
-    def _find(self, Q, depth, alive, n_threads):
+    def _find(self, indexes, Q, depth, alive, n_threads):
         faiss = _import_faiss()
         selector = None
-        if not alive.all():
+        if not alive.all() or indexes[0].ntotal != len(alive):
+            # Rows beyond the bits are not selected.
             bits = np.packbits(alive, bitorder="little")
             selector = faiss.IDSelectorBitmap(bits)
         found = []
         with faiss_threads(n_threads):
-            for index in self._indexes:
+            for index in indexes:
                 parameters = self._make_parameters(index, selector)
                 found.append(index.search(Q, depth, params=parameters))
         scores = np.concatenate([part[0] for part in found], axis=1)
@@ -154,16 +157,16 @@ class FaissItems(ForeignItems):
             return faiss.SearchParametersHNSW(**options) if options else None
         return faiss.SearchParameters(**options) if options else None
 
-    def _save(self):
+    def _save(self, indexes):
         faiss = _import_faiss()
-        return [faiss.serialize_index(index) for index in self._indexes]
+        return [faiss.serialize_index(index) for index in indexes]
 
     def _open(self, saved):
         faiss = _import_faiss()
         check(
             len(saved) == self.n_indexes, f"{self.n_indexes} FAISS indexes are needed"
         )
-        self._indexes = []
+        indexes = []
         for array in saved:
             try:
                 index = faiss.deserialize_index(np.array(array))
@@ -171,7 +174,8 @@ class FaissItems(ForeignItems):
                 raise ValueError("FAISS cannot read its index.") from error
             check(index.d == self.n_features, "the FAISS index has another width")
             check(index.ntotal == self.n_items, "the FAISS index has another length")
-            self._indexes.append(index)
+            indexes.append(index)
+        return Shared(indexes, self.n_items)
 
 
 def _import_faiss():

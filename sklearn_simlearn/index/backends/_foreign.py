@@ -1,11 +1,58 @@
 """What backends share that ask another library: rows left out, ties, the arrays."""
 
 import json
+import threading
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from copy import copy
 
 import numpy as np
 
 from sklearn_simlearn.index.backends._blocked_items import check, check_arrays
+
+
+class Shared:
+    """An index of another library, which several `ForeignItems` share.
+
+    Rows are only ever added to it. `ForeignItems` with fewer rows than it has skip the
+    others.
+
+    Parameters
+    ----------
+    library_index : object
+        The index, or a list of them.
+
+    n_rows : int
+        Number of its rows.
+
+    source : ndarray, default=None
+        Bytes that the index reads in place. It cannot grow then.
+    """
+
+    def __init__(self, library_index, n_rows, source=None):
+        self.index, self.n_rows, self.source = library_index, n_rows, source
+        self._condition = threading.Condition()
+        self._gate = threading.Lock()
+        self._n_readers = 0
+
+    @contextmanager
+    def reading(self):
+        """Let others read, and let nobody write."""
+        with self._gate, self._condition:
+            self._n_readers += 1
+        try:
+            yield self.index
+        finally:
+            with self._condition:
+                self._n_readers -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def writing(self):
+        """Wait for those who read, and let nobody else in."""
+        with self._gate, self._condition:
+            self._condition.wait_for(lambda: self._n_readers == 0)
+            yield self.index
 
 
 class ForeignItems(ABC):
@@ -14,6 +61,9 @@ class ForeignItems(ABC):
     A subclass finds the nearest items with `_find`; rows that must not be returned are
     dropped here, and more are asked for where too few are left. `_options` names the
     parameters that are saved.
+
+    The other library changes its index in place, under a lock. Copies by `fork` share
+    it: an item that one copy adds is not found by another.
     """
 
     dtype = np.dtype(np.float32)
@@ -33,19 +83,69 @@ class ForeignItems(ABC):
         return 4 * self.n_items * self.n_features
 
     @abstractmethod
-    def _find(self, Q, depth, alive, n_threads):
+    def _find(self, index, Q, depth, alive, n_threads):
         """Scores and rows of the best items as found; row -1 where there are no more.
 
-        Items that are not alive may be among them.
+        Items that are not alive, or that others have added, may be among them.
         """
+
+    @abstractmethod
+    def _count(self, index):
+        """Return the number of rows of an index of the library."""
+
+    @abstractmethod
+    def _grow(self, index, D, n_threads):
+        """Add items to an index of the library."""
+
+    @abstractmethod
+    def _extract(self, index, rows):
+        """Return what `_rebuild` needs of an index of the library."""
+
+    @abstractmethod
+    def _rebuild(self, extracted, rows, n_threads):
+        """Return a new index of the library with some rows of another."""
+
+    def add(self, D, *, n_threads=1):
+        """Add items; their rows go on from the last one."""
+        D = self._convert(D)
+        shared = self._shared
+        if shared.source is not None:
+            shared = self._rebuilt(np.arange(self.n_items), n_threads)
+        while True:
+            with shared.writing() as index:
+                if shared.n_rows == self.n_items:
+                    # If adding fails halfway, the index is never added to again.
+                    shared.n_rows = -1
+                    self._grow(index, D, n_threads)
+                    shared.n_rows = self.n_items + len(D)
+                    break
+            # Another copy has added items.
+            shared = self._rebuilt(np.arange(self.n_items), n_threads)
+        self._shared = shared
+        self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
 
     def remove(self, rows):
         """Never return these rows again."""
         self._alive[rows] = False
 
+    def compact(self, *, n_threads=1):
+        """Forget removed items; returns the rows that are kept, numbered anew."""
+        kept = np.flatnonzero(self._alive)
+        if len(kept) < self.n_items:
+            self._shared = self._rebuilt(kept, n_threads)
+            self._alive = np.ones(len(kept), dtype=bool)
+        return kept
+
+    def _rebuilt(self, rows, n_threads):
+        with self._reading() as index:
+            extracted = self._extract(index, rows)
+        return Shared(self._rebuild(extracted, rows, n_threads), len(rows))
+
     def fork(self):
         """A copy that can be changed on its own."""
-        return type(self).from_arrays(self.to_arrays())
+        other = copy(self)
+        other._alive = self._alive.copy()
+        return other
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """The k best items per query as far as the index finds them, best first.
@@ -64,34 +164,51 @@ class ForeignItems(ABC):
         open_queries = np.arange(Q.shape[0])
         depth = k + max(map(len, barred), default=0)
         while len(open_queries) > 0:
-            depth = min(depth, self.n_items)
-            found_scores, found = self._find(Q[open_queries], depth, alive, n_threads)
+            with self._reading() as index:
+                # Others may have added rows, which push these off the list.
+                n_rows = self._count(index)
+                depth = min(depth, n_rows)
+                found_scores, found = self._find(
+                    index, Q[open_queries], depth, alive, n_threads
+                )
             short = []
             for query, query_scores, query_rows in zip(
                 open_queries, found_scores, found, strict=True
             ):
-                kept = (query_rows >= 0) & alive[query_rows]
+                kept = (query_rows >= 0) & (query_rows < self.n_items)
+                kept[kept] = alive[query_rows[kept]]
                 kept &= ~np.isin(query_rows, barred[query])
                 best = np.flatnonzero(kept)
                 best = best[np.lexsort((query_rows[best], -query_scores[best]))[:k]]
                 scores[query, : len(best)] = query_scores[best]
                 rows[query, : len(best)] = query_rows[best]
-                if len(best) < k and query_rows[-1] >= 0 and depth < self.n_items:
+                if len(best) < k and query_rows[-1] >= 0 and depth < n_rows:
                     short.append(query)
             open_queries = np.array(short, dtype=np.int64)
             depth *= 4
         return scores, rows
 
+    def _reading(self):
+        """Return a context with the index of the library, for a search."""
+        return self._shared.reading()
+
     def to_arrays(self):
         """Arrays that `from_arrays` opens again."""
-        options = json.dumps({name: getattr(self, name) for name in self._options})
+        options = json.dumps(
+            {name: getattr(self, name) for name in self._options},
+            default=lambda number: number.item(),  # of NumPy
+        )
         arrays = {
             "shape": np.array([self.n_features], dtype=np.int64),
             "options": np.frombuffer(options.encode(), dtype=np.uint8),
             "alive": self._alive,
         }
-        for i, saved in enumerate(self._save()):
-            arrays[f"index_{i}"] = saved
+        shared = self._shared
+        if shared.n_rows != self.n_items:
+            shared = self._rebuilt(np.arange(self.n_items), 1)
+        with shared.writing() as index:
+            for i, saved in enumerate(self._save(index)):
+                arrays[f"index_{i}"] = saved
         return arrays
 
     @classmethod
@@ -119,7 +236,7 @@ class ForeignItems(ABC):
             "'options' cannot be read",
         )
         self.__dict__.update(options)
-        self._open([arrays[name] for name in names])
+        self._shared = self._open([arrays[name] for name in names])
         return self
 
     def verify(self):

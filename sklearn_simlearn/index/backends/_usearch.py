@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_simlearn.index.backends._blocked_items import check
-from sklearn_simlearn.index.backends._foreign import ForeignItems
+from sklearn_simlearn.index.backends._foreign import ForeignItems, Shared
 
 STORED = {"float32": "f32", "float16": "f16", "int8": "i8"}
 
@@ -58,7 +58,7 @@ class UsearchItems(ForeignItems):
         self._alive = np.ones(0, dtype=bool)
         largest = np.abs(D).max(initial=0)
         self._scale = np.float32(127 / largest if largest > 0 else 1)
-        self._index, self._is_mapped = self._make_index(), False
+        self._shared = Shared(self._make_index(), 0)
         self.add(D, n_threads=n_threads)
 
     def _make_index(self):
@@ -71,32 +71,38 @@ class UsearchItems(ForeignItems):
             expansion_search=self.expansion_search,
         )
 
-    def add(self, D, *, n_threads=1):
-        """Add items; their rows go on from the last one."""
-        self._load()
-        rows = np.arange(self.n_items, self.n_items + D.shape[0])
-        D = self._convert(D)
+    def _reading(self):
+        # Searches at the same time would use the same memory of usearch.
+        return self._shared.writing()
+
+    def _count(self, index):
+        return len(index)
+
+    def _grow(self, index, D, n_threads):
+        rows = np.arange(len(index), len(index) + len(D))
         if len(D) > 0:
-            self._index.add(rows, self._quantise(D, self._scale), threads=n_threads)
-        self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
+            index.add(rows, self._quantise(D, self._scale), threads=n_threads)
 
-    def compact(self, *, n_threads=1):
-        """Forget removed items; returns the rows that are kept, numbered anew."""
-        kept = np.flatnonzero(self._alive)
-        if len(kept) < self.n_items:
-            vectors = np.array(self._index.get(kept))
-            self._index, self._is_mapped = self._make_index(), False
-            if len(kept) > 0:
-                self._index.add(np.arange(len(kept)), vectors, threads=n_threads)
-            self._alive = np.ones(len(kept), dtype=bool)
-        return kept
+    def _extract(self, index, rows):
+        shared = self._shared
+        if shared.source is not None and len(rows) == shared.n_rows:
+            return bytes(shared.source)
+        return np.array(index.get(rows)) if len(rows) else None
 
-    def _find(self, Q, depth, alive, n_threads):
+    def _rebuild(self, extracted, rows, n_threads):
+        index = self._make_index()
+        if isinstance(extracted, bytes):
+            index.load(extracted)
+        elif extracted is not None:
+            index.add(np.arange(len(rows)), extracted, threads=n_threads)
+        return index
+
+    def _find(self, index, Q, depth, alive, n_threads):
         scale = np.ones(len(Q), dtype=np.float32)
         if self.stored == "int8":
             largest = np.abs(Q).max(axis=1, initial=0)
             scale = np.divide(127, largest, out=scale, where=largest > 0)
-        matches = self._index.search(
+        matches = index.search(
             self._quantise(Q, scale[:, None]),
             depth,
             threads=n_threads,
@@ -115,8 +121,8 @@ class UsearchItems(ForeignItems):
             return X
         return np.clip(np.rint(X * scale), -127, 127).astype(np.int8)
 
-    def _save(self):
-        saved = self._index.save()
+    def _save(self, index):
+        saved = index.save()
         return [
             np.frombuffer(saved, dtype=np.uint8),
             np.frombuffer(self._scale.tobytes(), dtype=np.uint8),
@@ -125,23 +131,14 @@ class UsearchItems(ForeignItems):
     def _open(self, saved):
         check(len(saved) == 2 and len(saved[1]) == 4, "two usearch arrays are needed")
         self._scale = np.frombuffer(saved[1].tobytes(), dtype=np.float32)[0]
-        self._index, self._is_mapped = self._make_index(), True
-        self._buffer = saved[0]  # the index reads it, as long as it is
+        index = self._make_index()
         try:
-            self._index.view(memoryview(self._buffer))
+            index.view(memoryview(saved[0]))
         except Exception as error:  # usearch raises what it likes
             raise ValueError("usearch cannot read its index.") from error
-        check(
-            self._index.ndim == self.n_features, "the usearch index has another width"
-        )
-        check(len(self._index) == self.n_items, "the usearch index has another length")
-
-    def _load(self):
-        """Turn a mapped index, which is fixed, into one that can grow."""
-        if self._is_mapped:
-            index = self._make_index()
-            index.load(bytes(self._buffer))
-            self._index, self._is_mapped, self._buffer = index, False, None
+        check(index.ndim == self.n_features, "the usearch index has another width")
+        check(len(index) == self.n_items, "the usearch index has another length")
+        return Shared(index, self.n_items, source=saved[0])
 
 
 def _import_usearch():

@@ -427,8 +427,9 @@ class PostgresIndex(BaseIndex):
 
         Returns
         -------
-        what : {"kept"}
-            What became of the stored items.
+        self : object
+            The index itself. Its parameter `estimator` stays as it was; `estimator_` is
+            the new one.
         """
         check_is_fitted(self)
         if self._sample is None:
@@ -444,9 +445,8 @@ class PostgresIndex(BaseIndex):
                 "fit an index with another table, and drop this one when all clients "
                 "have moved."
             )
-        self.estimator = self.estimator_ = estimator
-        self._model = model
-        return "kept"
+        self.estimator_, self._model = estimator, model
+        return self
 
     @property
     def n_items_(self):

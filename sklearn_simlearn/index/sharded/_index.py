@@ -372,8 +372,8 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
 
         Returns
         -------
-        what : {"kept", "encoded"}
-            What became of the stored items; see :meth:`SimilarityIndex.set_estimator`.
+        self : object
+            The index itself; see :meth:`SimilarityIndex.set_estimator`.
         """
         check_is_fitted(self)
         model = unwrap.find_model(estimator)
@@ -381,21 +381,21 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
             shards = self._shards
             n_shards = len(shards.names)
             sent = send(self._client, estimator)
-            pairs = self._derive(
+            futures = self._derive(
                 shards, range(n_shards), _tasks.adopt, [(sent,)] * n_shards
             )
-            what, _ = ask(self._client, pairs, _tasks.second_of, [()] * n_shards)
-            futures = derive(self._client, pairs, _tasks.first_of, [()] * n_shards)
-            # Those that were encoded anew have forgotten removed items.
-            runs = [
-                runs.without(shards.removed) if how == "encoded" else runs
-                for runs, how in zip(shards.runs, what, strict=True)
-            ]
-            self._common, _ = survey(self._client, shards.names, futures)
-            self._shards = shards._replace(futures=tuple(futures), runs=tuple(runs))
-            self.estimator = self.estimator_ = estimator
-            self._model = model
-        return "encoded" if "encoded" in what else "kept"
+            common, found = survey(self._client, shards.names, futures)
+            # Shards that were encoded again have forgotten removed items.
+            runs = tuple(
+                runs
+                if part.n_rows == runs.length.sum()
+                else runs.without(shards.removed)
+                for runs, part in zip(shards.runs, found, strict=True)
+            )
+            self._common = common
+            self._shards = shards._replace(futures=futures, runs=runs)
+            self.estimator_, self._model = estimator, model
+        return self
 
     @property
     def ids_(self):

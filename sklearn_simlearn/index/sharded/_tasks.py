@@ -4,13 +4,15 @@ A change makes a new shard, which shares the items with the old one. So the resu
 task never changes, and Dask can make a lost shard again by running its tasks again.
 """
 
+from copy import copy
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_simlearn.index._encoded_items import as_kind
 from sklearn_simlearn.index._filters import read_exclude, read_filter
-from sklearn_simlearn.index._ids import Ids, read_ids
+from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._index import SimilarityIndex
 
 
@@ -47,7 +49,7 @@ def build(template, rows):
     X = rows.read()
     if X.shape[0] == 0 if hasattr(X, "shape") else len(X) == 0:
         return None
-    return _copy(template).fit(X, ids=rows.ids, metadata=rows.metadata)
+    return copy(template).fit(X, ids=rows.ids, metadata=rows.metadata)
 
 
 def open_folder(folder, estimator, mmap, verify, trusted):
@@ -59,106 +61,87 @@ def open_folder(folder, estimator, mmap, verify, trusted):
 
 def number(shard, runs):
     """The shard with ids that are rows of the whole."""
-    shard = _copy(shard)
-    ids = shard._ids
-    rows = runs.place(np.arange(len(ids.values)))
-    shard._ids = Ids(rows, np.array(ids.alive))
-    return shard
+    ids = shard._state.ids
+    rows = runs.place(np.arange(ids.n_rows))
+    return _with(shard, ids=Ids(rows, np.array(ids.alive)))
 
 
 def add(shard, rows):
-    """The shard with more items."""
-    return _fork(shard).add(rows.read(), ids=rows.ids, metadata=rows.metadata)
+    """The shard with more items, of which none is compacted: rows stay in place."""
+    X = rows.read()
+    ids, metadata = shard._state.read_new(X, rows.ids, rows.metadata)
+    return shard._snapshot(shard._add(shard._state, X, ids, metadata))
 
 
 def remove(shard, ids):
     """The shard without those of some items that it has."""
-    ids = read_ids(ids)
-    return _fork(shard).remove(ids[shard._ids.find(ids) >= 0])
+    rows = shard._state.ids.find(ids)
+    return shard._snapshot(shard._state.remove(rows[rows >= 0]))
 
 
 def compact(shard):
     """The shard without the memory of removed items."""
-    return _fork(shard).compact()
+    return shard._snapshot(shard._state.compact(n_threads=shard._n_threads))
 
 
 def adopt(shard, estimator):
-    """The shard with another estimator, and what became of the items."""
-    shard = _fork(shard)
-    what = shard.set_estimator(estimator)
-    return shard, what
+    """The shard with another estimator."""
+    return shard._snapshot().set_estimator(estimator)
 
 
-def first_of(pair):
-    return pair[0]
-
-
-def _copy(index):
-    """A shallow copy; that of `copy` would go through pickle."""
-    other = type(index).__new__(type(index))
-    other.__dict__.update(vars(index))
-    return other
-
-
-def _fork(index):
-    """A copy that can be changed while the index stays as it is."""
-    other = _copy(index)
-    other._items = index._items.fork()
-    return other
+def _with(shard, **changed):
+    return shard._snapshot(replace(shard._state, **changed))
 
 
 # -- tasks that ask a shard --
-
-
-def second_of(pair):
-    return pair[1]
 
 
 def describe(shard):
     """The description of a shard; None if it is empty."""
     if shard is None:
         return None
-    names = getattr(shard, "feature_names_in_", None)
+    state = shard._state
+    ids, features = state.ids, state.features
     return Description(
-        n_rows=len(shard._ids.values),
-        n_features=shard._items.n_features,
-        dtype=np.dtype(shard._items.dtype),
-        backend=shard.backend_,
-        id_kind="strings" if shard._ids.values.dtype.kind == "U" else "integers",
-        is_numbered=shard._ids.is_numbered,
-        removed=np.flatnonzero(~shard._ids.alive),
-        n_features_in=getattr(shard, "n_features_in_", None),
-        names_in=None if names is None else list(names),
+        n_rows=ids.n_rows,
+        n_features=state.items.n_features,
+        dtype=np.dtype(state.items.dtype),
+        backend=state.backend,
+        id_kind="strings" if ids.values.dtype.kind == "U" else "integers",
+        is_numbered=ids.is_numbered,
+        removed=np.flatnonzero(~ids.alive),
+        n_features_in=features.n_features,
+        names_in=None if features.names is None else list(features.names),
     )
 
 
 def answer(shard, Q, k, runs, exclude, filter):
     """Scores, rows of the whole and ids of the best items for encoded queries."""
-    allowed = excluded = None
+    state, allowed, excluded = shard._state, None, None
     if filter is not None:
-        metadata = shard.metadata_ if callable(filter) else None
-        allowed = read_filter(filter, shard._ids, metadata)
+        allowed = read_filter(filter, state.ids, state.current_metadata)
     if exclude is not None:
-        excluded = read_exclude(exclude, shard._ids, Q.shape[0])
-    scores, rows = shard._items.search(
-        as_kind(Q, shard.backend_, shard._items.dtype),
-        max(1, min(k, len(shard._ids.values))),
+        excluded = read_exclude(exclude, state.ids, Q.shape[0])
+    scores, rows = state.items.search(
+        as_kind(Q, state.backend, state.items.dtype),
+        min(k, state.ids.n_rows),
         allowed=allowed,
         excluded=excluded,
         n_threads=shard._n_threads,
     )
-    return scores, runs.place(rows), shard._ids.take(rows)
+    return scores, runs.place(rows), state.ids.take(rows)
 
 
 def find(shard, ids, runs):
     """Rows of the whole that have some ids; -1 for those that the shard lacks."""
-    return runs.place(shard._ids.find(ids))
+    return runs.place(shard._state.ids.find(ids))
 
 
 def current(shard, runs):
     """Ids and metadata of all items, and their rows of the whole."""
-    rows = runs.place(np.flatnonzero(shard._ids.alive))
-    return rows, shard._ids.current(), shard.metadata_
+    state = shard._state
+    rows = runs.place(np.flatnonzero(state.ids.alive))
+    return rows, state.ids.current(), state.current_metadata()
 
 
 def save(shard, folder):
@@ -168,7 +151,7 @@ def save(shard, folder):
 
 def ids_in_bucket(shard, bucket, n_buckets):
     """Those ids of a shard that fall into one of several buckets."""
-    ids = shard._ids.current()
+    ids = shard._state.ids.current()
     if ids.dtype.kind == "U":
         # Padding with zeros does not change the sum.
         points = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)

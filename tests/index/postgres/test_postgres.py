@@ -593,7 +593,7 @@ def test_retraining_changes_no_row(kind, counts, connection):
     index = PostgresIndex(learners[0], connection, "items").fit(X)
     before = checksum(connection)
     first = index.search(X, k=5)
-    assert index.set_estimator(learners[1]) == "kept"
+    assert index.set_estimator(learners[1]) is index
     second = index.search(X, k=5)
     assert checksum(connection) == before
     assert (first[1] != second[1]).any()
@@ -645,7 +645,7 @@ def test_attach_opens_what_others_write(rng, connection):
     with pytest.raises(ValueError, match="give X and ids to `attach`"):
         index.set_estimator(learner)
     index.attach(X[:5], np.arange(5))
-    assert index.set_estimator(learner) == "kept"
+    assert index.set_estimator(learner) is index
     with pytest.raises(ValueError, match="another way than the table holds"):
         index.attach(2 * X[:5], np.arange(5))
     with pytest.raises(ValueError, match=r"no items with the ids \[500\]"):

@@ -233,14 +233,16 @@ def test_a_new_estimator(counts, client):
     index = ShardedIndex(plain).fit(X, y)
     index.remove([1, 30])
     longer = clone(plain).set_params(n_triplets=900).fit(X, y)
-    assert index.set_estimator(longer) == "kept"
+    assert index.set_estimator(longer) is index
+    assert index.estimator is plain
+    assert index.estimator_ is longer
     one = SimilarityIndex(longer).fit(X).remove([1, 30])
     assert_same(index.search(X[:9]), one.search(X[:9]))
     cosine = CosineSimilarity().fit(X)
     with pytest.raises(ValueError, match="in another way"):
         index.set_estimator(cosine)
     index = ShardedIndex(longer, store_items=True).fit(X).remove([1, 30])
-    assert index.set_estimator(cosine) == "encoded"
+    assert index.set_estimator(cosine) is index
     one = SimilarityIndex(cosine).fit(X).remove([1, 30])
     assert_same(index.search(X[:9]), one.search(X[:9]))
 

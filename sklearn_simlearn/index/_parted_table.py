@@ -1,0 +1,87 @@
+"""Rows of the user, which grow without being copied."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.index import _metadata
+
+
+class PartedTable:
+    """A table in parts that never change; added rows are one more part.
+
+    Shorter parts before an added one are merged into it, so that a row is moved a
+    logarithmic number of times and the parts stay few.
+
+    Parameters
+    ----------
+    *parts : tables of one kind
+        Any of them may be a `_metadata.Stored`, which is read when it is asked for.
+    """
+
+    def __init__(self, *parts):
+        self._parts = parts
+
+    @property
+    def first_part(self):
+        """Return some rows, which show the kind of the table."""
+        return self._read()[0]
+
+    def append(self, table):
+        """Return the table with more rows at its end."""
+        parts = list(self._read())
+        while parts and num_samples(parts[-1]) < 2 * num_samples(table):
+            table = _metadata.join(parts.pop(), table)
+        return PartedTable(*parts, table)
+
+    def take(self, rows):
+        """Return some rows as a plain table."""
+        parts = self._read()
+        if len(parts) == 1:
+            return _metadata.take(parts[0], rows)
+        ends = np.cumsum([num_samples(part) for part in parts])
+        which = np.searchsorted(ends, rows, side="right")
+        starts = np.concatenate([[0], ends[:-1]])
+        taken = [
+            _metadata.take(part, rows[which == i] - starts[i])
+            for i, part in enumerate(parts)
+            if i == 0 or (which == i).any()
+        ]
+        table = taken[0]
+        for more in taken[1:]:
+            table = _metadata.join(table, more)
+        return _metadata.take(table, np.argsort(np.argsort(which, kind="stable")))
+
+    def whole(self):
+        """Return all rows as a plain table."""
+        parts = self._read()
+        if len(parts) > 1:
+            table = parts[0]
+            for more in parts[1:]:
+                table = _metadata.join(table, more)
+            # Replaced at once: the rows stay the same for other threads.
+            self._parts = (table,)
+        return self._parts[0]
+
+    def _read(self):
+        if any(isinstance(part, _metadata.Stored) for part in self._parts):
+            self._parts = tuple(
+                part.read() if isinstance(part, _metadata.Stored) else part
+                for part in self._parts
+            )
+        return self._parts
+
+    def __getstate__(self):
+        table = self.whole()
+        if isinstance(table, _metadata.StoredTexts):
+            table = list(table)
+        return {"_parts": (table,)}
+
+
+def independent(table):
+    """Return a copy of a table, which no later change of the given one reaches."""
+    if isinstance(table, Sequence) and all(isinstance(row, str) for row in table):
+        return list(table)
+    return deepcopy(table)

@@ -1,0 +1,149 @@
+"""The result of a search."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_simlearn.index import _metadata
+
+
+class _ScoresAndIds(NamedTuple):
+    scores: np.ndarray
+    ids: np.ndarray
+
+
+class SearchResult(_ScoresAndIds):
+    """Best items for each query: a pair of scores and ids, with the metadata.
+
+    ``scores, ids = index.search(X)`` unpacks it. Read more in the
+    :ref:`User Guide <search-result>`.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_queries, k)
+        Scores of the items, the largest first; -inf where there are no more items.
+
+    ids : ndarray of shape (n_queries, k)
+        Ids of the items; -1 or "" where the score is -inf.
+
+    take_metadata : callable, default=None
+        Function without arguments that returns the metadata of the items that were
+        found, one row for each, query by query. None if the index has no metadata.
+
+    missing : sequence of str, default=()
+        Names of the shards that did not answer.
+
+    Attributes
+    ----------
+    missing : list of str
+        Names of the shards that did not answer, of a
+        :class:`~sklearn_simlearn.index.ShardedIndex`.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.index import SimilarityIndex
+    >>> from sklearn_simlearn.similarities import CosineSimilarity
+    >>> X = [[2, 0, 1], [1, 1, 0], [0, 3, 1]]
+    >>> index = SimilarityIndex(CosineSimilarity(use_idf=False))
+    >>> index = index.fit(X, metadata=[{"name": "a"}, {"name": "b"}, {"name": "c"}])
+    >>> result = index.search([[1, 0, 0], [0, 1, 0]], k=2)
+    >>> result.ids
+    array([[0, 1],
+           [2, 1]])
+    >>> result.metadata
+    [[{'name': 'a'}, {'name': 'b'}], [{'name': 'c'}, {'name': 'b'}]]
+    >>> result.to_frame().round(2)
+       query  rank  id  score name
+    0      0     1   0   0.89    a
+    1      0     2   1   0.71    b
+    2      1     1   2   0.95    c
+    3      1     2   1   0.71    b
+    """
+
+    missing: list[str]
+    _take_metadata: Any
+    _rows: Any
+
+    def __new__(cls, scores, ids, take_metadata=None, missing=()):
+        self = super().__new__(cls, scores, ids)
+        self.missing = list(missing)
+        self._take_metadata, self._rows = take_metadata, None
+        return self
+
+    @property
+    def metadata(self):
+        """Metadata of the items, a table for each query, the best item first.
+
+        The tables are of the kind that the index was given, and hold no rows where
+        there are no more items. The metadata is that of the index at the time of the
+        search, looked up when it is first asked for. None if the index has none.
+        """
+        rows = self._metadata_rows()
+        if rows is None:
+            return None
+        ends = np.cumsum((self.scores != -np.inf).sum(axis=1))
+        starts = np.concatenate([[0], ends[:-1]])
+        return [
+            _metadata.take(rows, np.arange(start, end))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def to_frame(self):
+        """Return the result as a pandas DataFrame, with one row for each item found.
+
+        Returns
+        -------
+        frame : DataFrame
+            Columns are `query`, the number of the query; `rank`, from 1; `id`;
+            `score`; and those of the metadata. A column of the metadata with one of
+            these names is called ``metadata_`` and its name.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError(
+                "`to_frame` makes a frame of pandas: pip install pandas."
+            ) from None
+        query, place = np.nonzero(self.scores != -np.inf)
+        columns = {
+            "query": query,
+            "rank": place + 1,
+            "id": self.ids[query, place],
+            "score": self.scores[query, place],
+        }
+        rows = self._metadata_rows()
+        if rows is not None:
+            for name, values in _columns(rows).items():
+                columns[f"metadata_{name}" if name in columns else name] = values
+        return pd.DataFrame(columns)
+
+    def _metadata_rows(self):
+        if self._rows is None and self._take_metadata is not None:
+            self._rows = self._take_metadata()
+        return self._rows
+
+    def __reduce__(self):
+        rows = self._metadata_rows()
+        return _restore, (type(self), *self, rows, self.missing)
+
+
+def _restore(cls, scores, ids, rows, missing):
+    result = cls(scores, ids, missing=missing)
+    result._rows = rows
+    return result
+
+
+def _columns(table):
+    """Return the columns of a table by name."""
+    if isinstance(table, Sequence):
+        names = dict.fromkeys(name for row in table for name in row)
+        return {name: [row.get(name) for row in table] for name in names}
+    if isinstance(table, np.ndarray):
+        return {name: table[name] for name in table.dtype.names}
+    columns = {name: table[name] for name in table.columns}
+    # Those of pandas keep their types as its arrays.
+    return {
+        name: column.array if hasattr(column, "array") else column.to_numpy()
+        for name, column in columns.items()
+    }

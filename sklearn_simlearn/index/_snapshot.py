@@ -1,0 +1,160 @@
+"""An index whose state is replaced as a whole, and copies of it that never change."""
+
+import threading
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn.index._base import BaseIndex
+from sklearn_simlearn.index._encoded_items import as_kind, have_unit_length
+from sklearn_simlearn.index._filters import cut_lists, read_exclude
+from sklearn_simlearn.index._neighbors import no_distance
+
+# Attributes that belong to one object, and not to its copies.
+LOCKS = {"_lock", "_steps_lock"}
+
+
+class SnapshotIndex(BaseIndex):
+    """Base class of an index in the memory of this process.
+
+    All that `fit` and later changes set is one `State`, in the attribute `_state`. A
+    change builds a new state under a lock and then sets the attribute. A method that
+    reads starts with `_snapshot`, and so works on one state until its end.
+    """
+
+    # Re-ranking steps that were fitted last, as `Steps`.
+    _steps = None
+
+    @property
+    def estimator_(self):
+        """Return the fitted estimator."""
+        return _known(self._fitted_state().estimator)
+
+    @property
+    def backend_(self):
+        """Return the name of the backend."""
+        return self._fitted_state().backend
+
+    @property
+    def ids_(self):
+        """Return the ids of the items."""
+        return self._fitted_state().ids.current()
+
+    @property
+    def metadata_(self):
+        """Return the metadata of the items."""
+        return self._fitted_state().current_metadata()
+
+    @property
+    def n_items_(self):
+        """Return the number of items."""
+        return self._fitted_state().ids.n_alive
+
+    @property
+    def n_features_in_(self):
+        """Return the number of features of the items."""
+        return _known(self._fitted_state().features.n_features)
+
+    @property
+    def feature_names_in_(self):
+        """Return the column names of the items."""
+        return _known(self._fitted_state().features.names)
+
+    def __len__(self):
+        check_is_fitted(self)
+        return self.n_items_
+
+    def __bool__(self):
+        # An estimator is true, however many items it has.
+        return True
+
+    def _fitted_state(self):
+        """Return the state; the attributes that need it are missing before `fit`."""
+        if "_state" not in vars(self):
+            raise AttributeError("The index is not fitted yet.")
+        return self._state
+
+    def _snapshot(self, state=None):
+        """Return a copy of the index that no change of this one reaches."""
+        if state is None:
+            if not self.__sklearn_is_fitted__():
+                check_is_fitted(self)  # which raises, but gathers all tags first
+            state = self._state
+        other = type(self).__new__(type(self))
+        parts = dict(vars(self))
+        vars(other).update((name, parts[name]) for name in parts.keys() - LOCKS)
+        other._state = state
+        return other
+
+    def _changing(self):
+        """Return the lock under which the state is replaced."""
+        return vars(self).setdefault("_lock", threading.RLock())
+
+    @property
+    def _model(self):
+        return self._state.model
+
+    def _search(
+        self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
+    ):
+        """Return scores and rows of the best items, a batch of queries at a time."""
+        self._check_estimator()
+        state = self._state
+        if need_unit and not state.is_unit:
+            raise no_distance("items")
+        sets = self._read_sets(groups, num_samples(X))
+        n_results = len(sets.sizes)
+        if exclude is not None:
+            exclude = read_exclude(exclude, state.ids, n_results)
+        n_found = min(k, state.ids.n_rows)
+        scores = np.full((n_results, k), -np.inf, dtype=state.items.dtype)
+        rows = np.full((n_results, k), -1, dtype=np.int64)
+        # An encoded query takes at most 16 bytes per feature, if all are non-zero.
+        row_bytes = 16 * (state.items.n_features + k)
+        for batch, part, Q in self._encode_queries(X, sets, row_bytes):
+            Q = self._convert(Q, part)
+            if need_unit and not have_unit_length(Q):
+                raise no_distance("queries")
+            scores[batch, :n_found], rows[batch, :n_found] = state.items.search(
+                Q,
+                n_found,
+                allowed=allowed,
+                excluded=None if exclude is None else cut_lists(exclude, batch),
+                n_threads=self._n_threads,
+            )
+        return scores, rows
+
+    def _convert(self, encoded, X):
+        """Return encodings of X in the form in which the backend holds its items."""
+        state = self._state
+        if not hasattr(state.estimator, "n_features_in_"):
+            # One that needs no fit does not compare X with the items.
+            validate_data(self, X, reset=False, skip_check_array=True)
+        encoded = as_kind(encoded, state.backend, state.items.dtype)
+        if encoded.shape[1] != state.items.n_features:
+            raise ValueError(
+                f"The estimator encodes with {encoded.shape[1]} features, the stored "
+                f"items have {state.items.n_features}."
+            )
+        return encoded
+
+    def __sklearn_is_fitted__(self):
+        return "_state" in vars(self)
+
+    def __getstate__(self):
+        state = dict(super().__getstate__())
+        return {name: part for name, part in state.items() if name not in LOCKS}
+
+    def __sizeof__(self):
+        """Bytes in memory, for those who budget it, as Dask does."""
+        size = super().__sizeof__()
+        if self.__sklearn_is_fitted__():
+            size += self._state.items.__sizeof__() + self._state.ids.values.nbytes
+        return size
+
+
+def _known(value):
+    if value is None:
+        raise AttributeError("The index has no such attribute.")
+    return value
