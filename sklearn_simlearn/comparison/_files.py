@@ -65,7 +65,8 @@ def write_csv(path: str, rows: Iterable[Sequence]) -> None:
     """Write rows to a CSV file."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
-    replace_file(path, text.getvalue().encode())
+    # File names that are not UTF-8 are escaped, as on the terminal.
+    replace_file(path, text.getvalue().encode(errors="backslashreplace"))
 
 
 def write_results(

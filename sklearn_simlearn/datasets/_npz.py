@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import sys
 import warnings
 import zipfile
 from contextlib import contextmanager
@@ -262,6 +263,10 @@ def _read_target(arrays, is_required):
             f"holds labels of type {y.dtype}",
             "use y.astype(int) or y.astype(str)",
         )
+    if y.dtype.kind == "U" and y.dtype.itemsize:
+        code_points = np.ascontiguousarray(y).view(f"{y.dtype.byteorder}u4")
+        if code_points.max(initial=0) > sys.maxunicode:
+            arrays.fail("y", "holds numbers that are not characters", "save strings")
     return y.astype(np.int64) if y.dtype == bool else y
 
 

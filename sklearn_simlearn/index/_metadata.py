@@ -1,6 +1,5 @@
 """Tables of the user, one row per item: cut, joined, and turned into arrays."""
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +7,8 @@ from scipy import sparse
 
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn._core.storage import damaged
+from sklearn_simlearn.index._frames import columns_from_arrays, columns_to_arrays
+from sklearn_simlearn.index._texts import StoredTexts, encode_texts
 from sklearn_simlearn.index.backends._blocked_items import check_offsets, check_range
 
 # What tables of local features are called in a folder.
@@ -100,14 +101,9 @@ def to_arrays(table, name):
     if kind == "array" and table.dtype.kind != "O":
         return {"values": table}, {"kind": kind}
     if kind in ("array", "list"):
-        return _encode_texts(list(table), name), {"kind": "list"}
-    arrays, columns = {}, []
-    for i, column in enumerate(table.columns):
-        values = table[column].to_numpy()
-        is_text = values.dtype.kind not in "biufmM"
-        parts = _encode_texts(list(values), name) if is_text else {"values": values}
-        arrays |= {f"column{i}_{part}": array for part, array in parts.items()}
-        columns.append([column, is_text])
+        rows = table.tolist() if kind == "array" else list(table)
+        return encode_texts(rows, name), {"kind": "list"}
+    arrays, columns = columns_to_arrays(table, kind, name)
     return arrays, {"kind": kind, "columns": columns, "n_rows": len(table)}
 
 
@@ -132,22 +128,11 @@ def from_arrays(arrays, description):
             return arrays.read("values")
         if kind == "list":
             return StoredTexts(arrays)
-        columns = {}
-        for i, (column, is_text) in enumerate(description["columns"]):
-            part = arrays.group(f"column{i}_")
-            values = list(StoredTexts(part)) if is_text else part.read("values")
-            columns[column] = values
-        if {len(values) for values in columns.values()} - {description["n_rows"]}:
-            raise ValueError("columns differ in length")
-        if kind == "pandas":
-            import pandas as pd
-
-            return pd.DataFrame(columns, index=range(description["n_rows"]))
-        if kind == "polars":
-            import polars as pl
-
-            return pl.DataFrame(columns)
-    except (KeyError, TypeError, IndexError, OverflowError, ValueError) as error:
+        if kind in ("pandas", "polars"):
+            columns, n_rows = description["columns"], description["n_rows"]
+            return columns_from_arrays(arrays, columns, kind, n_rows)
+    except Exception as error:
+        # Forged descriptions fail in many ways in pandas and polars.
         raise damaged(f"a table in it cannot be read ({error})") from error
     raise damaged("it holds a table of an unknown kind")
 
@@ -183,59 +168,6 @@ class Stored:
         if self._n_rows not in (None, num_samples(table)):
             raise damaged("a table has another number of rows than the index")
         return table
-
-
-class StoredTexts(Sequence):
-    """Values written as JSON, each read when it is asked for."""
-
-    def __init__(self, arrays):
-        self._arrays = arrays
-        self._offsets = offsets = arrays.read("offsets")
-        texts = arrays["json"]
-        if (
-            offsets.ndim != 1
-            or offsets.dtype.kind not in "iu"
-            or texts.dtype != np.uint8
-            or texts.ndim != 1
-            or len(offsets) == 0
-            or offsets[0] != 0
-            or offsets[-1] != len(texts)
-            or (offsets[1:] < offsets[:-1]).any()
-        ):
-            raise damaged("its texts do not add up")
-
-    def __len__(self):
-        return len(self._offsets) - 1
-
-    def __getitem__(self, row):
-        row = range(len(self))[row]
-        start, stop = int(self._offsets[row]), int(self._offsets[row + 1])
-        self._arrays.verify("json", start, stop)
-        try:
-            return json.loads(self._arrays["json"][start:stop].tobytes())
-        except (ValueError, RecursionError):
-            raise damaged(f"row {row} of a table is no JSON") from None
-
-
-def _encode_texts(values, name):
-    try:
-        texts = [json.dumps(value, default=_plain).encode() for value in values]
-    except TypeError as error:
-        raise ValueError(
-            f"{name} cannot be saved: {error}. Use numbers, strings, lists and dicts."
-        ) from None
-    lengths = [len(text) for text in texts]
-    return {
-        "json": np.frombuffer(b"".join(texts), dtype=np.uint8),
-        "offsets": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-    }
-
-
-def _plain(value):
-    """Numbers of NumPy as those of Python, which JSON knows."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def _kind(table):

@@ -187,9 +187,11 @@ class RetrievalReport:
         Returns
         -------
         page : str
-            A whole HTML document.
+            A whole HTML document. Lone surrogates, as in file names that are not
+            UTF-8, are escaped by backslashes.
         """
-        return make_page(self._findings)
+        page = make_page(self._findings)
+        return page.encode(errors="backslashreplace").decode()
 
     def save(self, path):
         """Write the page to a file. If this fails, an old file stays unchanged.

@@ -312,6 +312,19 @@ def test_a_saved_index_is_searched(saved, user_file, words, tmp_path, capsys):
     assert {len(line.split("\t")) for line in out.splitlines()} == {121}
 
 
+def test_ids_that_are_not_unicode_are_escaped(words, user_file, tmp_path, capsys):
+    X, y = words
+    folder, results = tmp_path / "index", tmp_path / "found.csv"
+    ids = [f"\udcff{i}" for i in range(len(y))]
+    SimilarityIndex(CosineSimilarity()).fit(X, ids=ids).save(folder)
+    assert SimilarityIndex.load(folder).ids_.tolist() == ids
+    arguments = ["search", folder, user_file, "-k", 1, "--output", results]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code, _, err = run(arguments, capsys)
+    assert (code, err) == (0, "")
+    assert read_table(results)[3]["id"] == r"\udcff3"
+
+
 def test_only_trusted_types_are_loaded(words, leading, user_file, tmp_path, capsys):
     X, _ = words
     folder = tmp_path / "index"

@@ -544,6 +544,15 @@ def test_npz_labels(save, y):
     assert target.dtype.kind in "iU"
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_labels_that_are_not_characters(order, save):
+    y = np.array([0x110000, 1, 2, 3], dtype=f"{order}u4").view(f"{order}U1")
+    with pytest.raises(ValueError, match="'y' holds numbers that are not characters"):
+        load_npz(save(X=np.eye(4), y=y))
+    labels = ["\ud800", "a", "\ud800", "a"]  # escaped where they are shown
+    assert load_npz(save(X=np.eye(4), y=labels)).target.tolist() == labels
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float32, np.float64])
 def test_npz_relevance(save, dtype):
     relevance = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=dtype)

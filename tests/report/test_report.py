@@ -279,6 +279,18 @@ def test_targets_of_every_kind(kind, models, counts):
     assert Page(report.to_html())
 
 
+def test_lone_surrogates_are_escaped(models, counts, tmp_path):
+    X, y = counts
+    labels = np.array([f"\udce4{label}" if label >= 0 else "other" for label in y])
+    texts = [f"file\udcff{i}.png" for i in range(len(y))]
+    report = RetrievalReport(models, X, labels, texts=texts, title="of \ud800.npz")
+    report.save(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for shown in (r"\udce40", r"file\udcff1.png", r"of \ud800.npz"):
+        assert shown in page
+    assert report._repr_html_().encode()
+
+
 def test_saving(models, counts, tmp_path, monkeypatch):
     X, y = counts
     report = RetrievalReport(models, X, y)

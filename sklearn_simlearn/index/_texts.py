@@ -1,0 +1,97 @@
+"""Values of Python as JSON in arrays."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from sklearn_simlearn._core.storage import damaged
+
+REMEDY = "Use numbers, strings, lists, and dicts with strings as keys."
+
+
+class StoredTexts(Sequence):
+    """Values written as JSON, each read when it is asked for."""
+
+    def __init__(self, arrays):
+        self._arrays = arrays
+        self._offsets = offsets = arrays.read("offsets")
+        texts = arrays["json"]
+        if (
+            offsets.ndim != 1
+            or offsets.dtype.kind not in "iu"
+            or texts.dtype != np.uint8
+            or texts.ndim != 1
+            or len(offsets) == 0
+            or offsets[0] != 0
+            or offsets[-1] != len(texts)
+            or (offsets[1:] < offsets[:-1]).any()
+        ):
+            raise damaged("its texts do not add up")
+
+    def __len__(self):
+        return len(self._offsets) - 1
+
+    def __getitem__(self, row):
+        row = range(len(self))[row]
+        start, stop = int(self._offsets[row]), int(self._offsets[row + 1])
+        self._arrays.verify("json", start, stop)
+        try:
+            return json.loads(self._arrays["json"][start:stop].tobytes())
+        except (ValueError, RecursionError):
+            raise damaged(f"row {row} of a table is no JSON") from None
+
+
+def encode_texts(values, name, column=None):
+    """Return the arrays that `StoredTexts` reads; raise if a value would change.
+
+    Parameters
+    ----------
+    values : list
+        Values of Python.
+
+    name, column : str
+        Names of the table and of its column for error messages.
+    """
+    place = "" if column is None else f"column {column!r}, "
+    texts = []
+    for row, value in enumerate(values):
+        try:
+            fault = _find_fault(value)
+            if fault is None:
+                texts.append(json.dumps(value, default=_to_python).encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            fault = f"cannot be written as JSON ({error})"
+        if fault is not None:
+            raise ValueError(
+                f"{name} cannot be saved: {place}row {row} {fault}. {REMEDY}"
+            )
+    lengths = [len(text) for text in texts]
+    return {
+        "json": np.frombuffer(b"".join(texts), dtype=np.uint8),
+        "offsets": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+    }
+
+
+def _find_fault(value):
+    """Describe a part of a value that JSON cannot hold; None if there is none."""
+    if value is None or isinstance(value, str | int | float | np.bool_ | np.integer):
+        return None
+    if isinstance(value, np.floating) and value.itemsize <= 8:
+        return None
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                return f"has the key {key!r}, which is not a string"
+            fault = _find_fault(part)
+            if fault is not None:
+                return f"at the key {key!r} {fault}"
+        return None
+    if isinstance(value, list):
+        return next(filter(None, map(_find_fault, value)), None)
+    return f"holds a value of type {type(value).__name__}"
+
+
+def _to_python(value):
+    """Return a number of NumPy as one of Python."""
+    return value.item()
