@@ -38,7 +38,7 @@ def write_index(index, folder, include_estimator):
         "backend": state.backend,
         "search_options": _as_plain(state.search_options),
         "is_numbered": state.ids.is_numbered,
-        "next_number": state.ids.next_number,
+        "next_id": state.ids.next_id,
         "is_unit": state.is_unit,
         "n_features_in": state.features.n_features,
         "names_in": [] if state.features.names is None else list(state.features.names),
@@ -62,6 +62,8 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
         verify=verify,
         wanted_files=() if trusted is None else (ESTIMATOR_FILE,),
     )
+    if "shards" in header:
+        raise ValueError("The folder holds a ShardedIndex: load it as such.")
     if trusted is None and header.get("backend") in list(UNCHECKED):
         raise ValueError(
             f"The package {header['backend']} does not check all that it reads. If "
@@ -110,8 +112,6 @@ def read_params(cls, header, left_out):
 
 def _read_state(header, arrays):
     """Return the state in a folder, without an estimator."""
-    if "shards" in header:
-        raise ValueError("The folder holds a ShardedIndex: load it as such.")
     backend, tables = header.get("backend"), header.get("tables")
     steps, options = header.get("rerank"), header.get("search_options", {})
     if (
@@ -171,16 +171,16 @@ def _read_ids(header, arrays):
         or alive.shape != ids.shape
     ):
         raise damaged("its ids have the wrong form")
-    next_number = None
+    next_id = None
     if header.get("is_numbered") is True:
         # Indexes of 0.2.0.dev0 do not store it.
-        next_number = header.get("next_number")
-        if next_number is None and ids.dtype.kind == "i":
-            next_number = int(arrays.read("ids").max(initial=-1)) + 1
-        if type(next_number) is not int or ids.dtype.kind != "i" or next_number < 0:
+        next_id = header.get("next_id")
+        if next_id is None and ids.dtype.kind == "i":
+            next_id = int(arrays.read("ids").max(initial=-1)) + 1
+        if type(next_id) is not int or ids.dtype.kind != "i" or next_id < 0:
             raise damaged("its ids are described wrongly")
     verify = partial(arrays.verify, "ids")
-    return Ids(ids, alive, next_number=next_number, verify=verify)
+    return Ids(ids, alive, next_id=next_id, verify=verify)
 
 
 def _as_plain(value):

@@ -19,17 +19,18 @@ class Ids:
     alive : ndarray of shape (n_rows,), dtype bool, default=None
         False where an item was removed; all are there if None.
 
-    next_number : int, default=None
-        Id of the next item of a user who gives no ids; None if the user gives them.
+    next_id : int, default=None
+        Number of the next item of a user who gives no ids; None if the user gives
+        them. Numbers of removed items are not given again.
 
     verify : callable, default=None
         ``verify(start, stop)`` is called before rows are first read.
     """
 
-    def __init__(self, values, alive=None, *, next_number=None, verify=None):
+    def __init__(self, values, alive=None, *, next_id=None, verify=None):
         self.values = values
         self.alive = np.ones(len(values), dtype=bool) if alive is None else alive
-        self.next_number = next_number
+        self.next_id = next_id
         self._verify = verify
         self._buffer = None
         # Sorted ids and their rows, in parts; those of removed items stay in them.
@@ -38,7 +39,7 @@ class Ids:
     @classmethod
     def numbered(cls, n_items):
         """Ids 0, 1, ... of a user who gives none."""
-        return cls(np.arange(n_items), next_number=n_items)
+        return cls(np.arange(n_items), next_id=n_items)
 
     def __getstate__(self):
         state = vars(self) | {"_verify": None, "_buffer": None, "_parts": None}
@@ -58,7 +59,7 @@ class Ids:
 
     @property
     def is_numbered(self):
-        return self.next_number is not None
+        return self.next_id is not None
 
     def take(self, rows):
         """Return the ids of rows; -1 or "" where the row is -1."""
@@ -94,12 +95,7 @@ class Ids:
         """Return ids for new items of a user who gives none."""
         if not self.is_numbered:
             raise ValueError("The index has ids: give those of the new items as well.")
-        if self.next_number + n_items - 1 > LARGEST:
-            raise ValueError(
-                "There are no more numbers for new items: the index has an item with "
-                f"the id {self.next_number - 1}. Give ids for the new items."
-            )
-        return np.arange(self.next_number, self.next_number + n_items)
+        return number_on(self.next_id, n_items)
 
     def append(self, ids):
         """Return these ids with others at the end, none of which may be there."""
@@ -113,12 +109,12 @@ class Ids:
         joined = Ids(
             self.values,
             np.append(self.alive, np.ones(len(ids), dtype=bool)),
-            next_number=self.next_number,
+            next_id=self.next_id,
         )
         joined._buffer = (self._buffer or _Buffer(self.values)).extend(self.n_rows, ids)
         joined.values = joined._buffer.view(self.n_rows + len(ids))
         if self.is_numbered:
-            joined.next_number = max(self.next_number, int(ids.max(initial=-1)) + 1)
+            joined.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
         order = np.argsort(ids, kind="stable")
         parts = [*self._sorted_parts(), (ids[order], self.n_rows + order)]
         joined._parts = _merge(parts)
@@ -126,7 +122,7 @@ class Ids:
 
     def without(self, rows):
         """Return the ids with some rows removed."""
-        remaining = Ids(self.values, self.alive.copy(), next_number=self.next_number)
+        remaining = Ids(self.values, self.alive.copy(), next_id=self.next_id)
         remaining.alive[rows] = False
         remaining._verify = self._verify
         remaining._buffer, remaining._parts = self._buffer, self._parts
@@ -134,7 +130,7 @@ class Ids:
 
     def compact(self):
         """Return the ids of the items that are there, as rows of their own."""
-        compact = Ids(self.current(), next_number=self.next_number)
+        compact = Ids(self.current(), next_id=self.next_id)
         if self._parts is not None:
             place = np.cumsum(self.alive) - 1
             kept = [(part, self.alive[part[1]]) for part in self._parts]
@@ -209,6 +205,16 @@ def _merge(parts):
         order = np.argsort(values, kind="stable")
         parts = [*parts[:-2], (values[order], rows[order])]
     return parts
+
+
+def number_on(start, n_items):
+    """Return consecutive ids from `start`; raise if they do not fit into int64."""
+    if start + n_items - 1 > LARGEST:
+        raise ValueError(
+            f"New items cannot be numbered from {start}, which exceeds 64-bit signed "
+            "integers: give their ids."
+        )
+    return np.arange(start, start + n_items, dtype=np.int64)
 
 
 def check_ids(ids, n_items):

@@ -249,7 +249,7 @@ class SimilarityIndex(
 
         ids : array-like of shape (n_items,), default=None
             Their ids, none of them in the index. May be None if `fit` got none: they
-            are then numbered on.
+            are then numbered on. Numbers of removed items are not given again.
 
         metadata : list of dict, frame or structured array, default=None
             Of the kind that `fit` got.

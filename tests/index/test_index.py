@@ -32,7 +32,7 @@ from sklearn_simlearn import (
     MemoryVectorQuery,
     SparseMahalanobisLearner,
 )
-from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.index import SimilarityIndex, _folder
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
@@ -696,3 +696,50 @@ def test_later_changes_of_the_items_do_not_reach_the_index(kind, counts):
         given.iloc[:, :] = 1
     (given.data if kind == "sparse" else X)[:] = 1
     assert_array_equal(index.search(Q), before)
+
+
+# -- numbers as ids --
+
+
+@pytest.mark.parametrize("way", ["memory", "pickle", "folder", "encoded"])
+def test_numbers_of_removed_items_are_not_given_again(way, counts, tmp_path):
+    X, _ = counts
+    index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X[:10])
+    index.remove([8, 9])
+    if way == "encoded":
+        other = CosineSimilarity(use_idf=False).fit(X)
+        index.set_estimator(other)
+    index.compact()
+    if way == "pickle":
+        index = pickle.loads(pickle.dumps(index))
+    if way == "folder":
+        index.save(tmp_path)
+        index = SimilarityIndex.load(tmp_path, trusted=())
+    index.add(X[10:12])
+    assert index.ids_.tolist() == [*range(8), 10, 11]
+    index.remove(index.ids_).compact()
+    index.save(tmp_path, include_estimator=False)
+    index = SimilarityIndex.load(tmp_path, estimator=index.estimator_)
+    assert index.add(X[:1]).ids_.tolist() == [12]
+    # Ids of the user count as well.
+    index.add(X[1:2], ids=[100]).remove([100]).compact()
+    assert index.add(X[1:2]).ids_.tolist() == [12, 101]
+    index.add(X[2:3], ids=[2**63 - 1])
+    with pytest.raises(ValueError, match="cannot be numbered from 9223372036854775808"):
+        index.add(X[3:4])
+    assert index.ids_.tolist() == [12, 101, 2**63 - 1]
+
+
+def test_numbers_go_on_in_folders_without_the_next_one(counts, tmp_path, monkeypatch):
+    X, _ = counts
+    index = SimilarityIndex(CosineSimilarity()).fit(X[:3])
+    write = _folder.write_folder
+
+    def write_without(folder, header, *more):
+        del header["next_id"]
+        write(folder, header, *more)
+
+    monkeypatch.setattr(_folder, "write_folder", write_without)
+    index.save(tmp_path)
+    opened = SimilarityIndex.load(tmp_path, trusted=())
+    assert opened.add(X[:1]).ids_.tolist() == [0, 1, 2, 3]

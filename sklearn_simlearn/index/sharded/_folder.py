@@ -60,6 +60,7 @@ class ShardedFolderMixin:
                 "params": {name: getattr(self, name) for name in self._stored_params()},
                 "is_numbered": self._is_numbered,
                 "n_rows": shards.n_rows,
+                "next_id": shards.next_id,
                 "shards": paths,
             }
             arrays = {"removed": shards.removed}
@@ -161,7 +162,8 @@ class ShardedFolderMixin:
             tuple(futures),
             tuple(runs),
             arrays.read("removed"),
-            int(header["n_rows"]),
+            header["n_rows"],
+            header.get("next_id", header["n_rows"]),
         )
         index._open(client, shards, common, header["is_numbered"])
         index.estimator_, index._model = estimator, model
@@ -201,6 +203,7 @@ def _check_header(header):
         or not paths
         or not all(isinstance(path, str) and _SHARD.match(path) for path in paths)
         or type(header.get("n_rows")) is not int
+        or type(header.get("next_id", 0)) is not int
         or type(header.get("is_numbered")) is not bool
     ):
         raise storage.damaged("its header is incomplete")

@@ -18,7 +18,7 @@ from sklearn_simlearn._core.sklearn import (
 )
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import BaseIndex, check_k, is_fitted
-from sklearn_simlearn.index._ids import check_ids, read_ids
+from sklearn_simlearn.index._ids import check_ids, number_on, read_ids
 from sklearn_simlearn.index._index import SimilarityIndex
 from sklearn_simlearn.index.backends._registry import BACKENDS
 from sklearn_simlearn.index.sharded import _tasks
@@ -291,7 +291,7 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
 
         ids : as for `fit`, default=None
             Their ids, none of them in the index. May be None if `fit` got none: they
-            are then numbered on.
+            are then numbered on. Numbers of removed items are not given again.
 
         metadata : as for `fit`, default=None
             Of the kind that `fit` got.
@@ -392,7 +392,7 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
                 else runs.without(shards.removed)
                 for runs, part in zip(shards.runs, found, strict=True)
             )
-            self._common = common
+            self._common = common._replace(is_numbered=self._is_numbered)
             self._shards = shards._replace(futures=futures, runs=runs)
             self.estimator_, self._model = estimator, model
         return self
@@ -429,7 +429,9 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
 
     def _open(self, client, shards, common, is_numbered):
         self._client, self._lock = client, threading.Lock()
-        self._shards, self._common, self._is_numbered = shards, common, is_numbered
+        self._shards, self._is_numbered = shards, is_numbered
+        # Shards themselves do not number items.
+        self._common = common._replace(is_numbered=is_numbered)
         for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)
         if common.n_features_in is not None:
@@ -441,17 +443,23 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
         """The shards after some rows were added to the smallest."""
         shards, n_items = self._shards, num_samples(X)
         if ids is None:
-            ids = np.arange(shards.n_rows, shards.n_rows + n_items)
+            ids = number_on(shards.next_id, n_items)
         else:
             ids = check_ids(ids, n_items)
             self._refuse_known(shards, ids)
+        next_id = shards.next_id
+        if self._is_numbered:
+            next_id = max(next_id, int(ids.max(initial=-1)) + 1)
         smallest = int(np.argmin([runs.length.sum() for runs in shards.runs]))
         rows = Rows(_metadata.as_table(X), ids, metadata)
         futures = self._derive(shards, [smallest], _tasks.add, [(rows,)])
         runs = list(shards.runs)
         runs[smallest] = runs[smallest].append(shards.n_rows, n_items)
         return shards._replace(
-            futures=futures, runs=tuple(runs), n_rows=shards.n_rows + n_items
+            futures=futures,
+            runs=tuple(runs),
+            n_rows=shards.n_rows + n_items,
+            next_id=next_id,
         )
 
     def _add_shards(self, X, ids, metadata):
@@ -467,7 +475,12 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
         )
         futures = build_shards(self._client, template, parts)
         new, _, _ = assemble(
-            self._client, names, futures, shards.n_rows, like=self._common
+            self._client,
+            names,
+            futures,
+            first_row=shards.n_rows,
+            first_id=shards.next_id,
+            like=self._common,
         )
         if not self._is_numbered:
             refuse_repeated(self._client, [*shards.futures, *new.futures])
@@ -477,6 +490,7 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
             shards.runs + new.runs,
             shards.removed,
             new.n_rows,
+            new.next_id,
         )
 
     def _refuse_known(self, shards, ids):

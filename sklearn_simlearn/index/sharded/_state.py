@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn.index._ids import number_on
 from sklearn_simlearn.index.sharded import _tasks
 from sklearn_simlearn.index.sharded._remote import (
     ask,
@@ -67,6 +68,9 @@ class Shards(NamedTuple):
 
     n_rows : int
         Number of rows so far, those of removed items included.
+
+    next_id : int
+        Number of the next item, if items are numbered.
     """
 
     names: tuple
@@ -74,6 +78,7 @@ class Shards(NamedTuple):
     runs: tuple
     removed: np.ndarray
     n_rows: int
+    next_id: int
 
     def cut_mask(self, mask):
         """The part of a mask of all items that belongs to each shard."""
@@ -154,13 +159,16 @@ def _refuse_other_kind(first, name, part):
             )
 
 
-def assemble(client, names, futures, first_row=0, like=None):
+def assemble(client, names, futures, first_row=0, first_id=0, like=None):
     """A state of new shards, what they have in common, and whether they are numbered.
 
     Parameters
     ----------
     first_row : int, default=0
         Row of the whole at which they start.
+
+    first_id : int, default=0
+        Number of their first item, if items are numbered.
 
     like : Description, default=None
         Of shards that are there already.
@@ -177,12 +185,21 @@ def assemble(client, names, futures, first_row=0, like=None):
         runs.append(Runs(np.array([first_row]), np.array([part.n_rows])))
         removed.append(first_row + part.removed)
         first_row += part.n_rows
+    next_id = first_id + first_row - int(runs[0].start[0])
     if common.is_numbered:
-        futures = derive(client, futures, _tasks.number, [(part,) for part in runs])
+        number_on(next_id, 0)  # raises if the ids do not fit into integers
+        shift = first_id - int(runs[0].start[0])
+        firsts = [(int(part.start[0]) + shift,) for part in runs]
+        futures = derive(client, futures, _tasks.number, firsts)
     elif len(futures) > 1:
         refuse_repeated(client, futures)
     shards = Shards(
-        tuple(names), tuple(futures), tuple(runs), np.concatenate(removed), first_row
+        tuple(names),
+        tuple(futures),
+        tuple(runs),
+        np.concatenate(removed),
+        first_row,
+        next_id,
     )
     return shards, common, common.is_numbered
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sklearn_simlearn.index._encoded_items import as_kind
 from sklearn_simlearn.index._filters import read_exclude, read_filter
-from sklearn_simlearn.index._ids import Ids
+from sklearn_simlearn.index._ids import Ids, number_on
 from sklearn_simlearn.index._index import SimilarityIndex
 
 
@@ -59,11 +59,11 @@ def open_folder(folder, estimator, mmap, verify, trusted):
     )
 
 
-def number(shard, runs):
-    """The shard with ids that are rows of the whole."""
+def number(shard, first_id):
+    """The shard with consecutive numbers as ids."""
     ids = shard._state.ids
-    rows = runs.place(np.arange(ids.n_rows))
-    return _with(shard, ids=Ids(rows, np.array(ids.alive)))
+    numbers = number_on(first_id, ids.n_rows)
+    return _with(shard, ids=Ids(numbers, np.array(ids.alive)))
 
 
 def add(shard, rows):

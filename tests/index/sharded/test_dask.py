@@ -175,14 +175,14 @@ def test_any_sequence_of_changes(client, data):
     ):
         if change == "add":
             more = draw(rng.integers(1, 9))
-            ids = np.arange(index._shards.n_rows, index._shards.n_rows + len(more))
-            one.add(more, ids=ids)
+            one.add(more)
             index.add(more)
         elif change == "remove":
             gone = rng.choice(one.ids_, rng.integers(0, one.n_items_ + 1), False)
             one.remove(gone)
             index.remove(gone)
         else:
+            one.compact()
             index.compact()
         queries, k = draw(3), int(rng.integers(1, 12))
         assert_same(index.search(queries, k), one.search(queries, k))
@@ -738,3 +738,26 @@ def test_rankers_and_references(digits, client):
         with on_the_cluster():
             there = clone(learner).fit(X, y)
         assert_array_equal(here.transform(X[:9]), there.transform(X[:9]))
+
+
+def test_numbers_of_removed_items_are_not_given_again(client, rng, tmp_path):
+    X = rng.normal(size=(40, 5))
+    index = ShardedIndex(COSINE).fit(X[:10])
+    index.remove([8, 9]).compact().add(X[10:12])
+    assert sorted(index.ids_.tolist()) == [*range(8), 10, 11]
+    # Ids of the user count as well.
+    index.add(X[12:13], ids=[13])
+    index.add(X[13:15])
+    assert sorted(index.ids_.tolist())[-4:] == [11, 13, 14, 15]
+    index.remove([14, 15]).compact().save(tmp_path)
+    opened = ShardedIndex.load(tmp_path, estimator=index.estimator_)
+    opened.add(X[15:16])
+    assert sorted(opened.ids_.tolist())[-3:] == [11, 13, 16]
+    # Partitions become shards of their own.
+    opened.add(da.from_array(X[16:20], chunks=(2, 5)))
+    assert sorted(opened.ids_.tolist())[-5:] == [16, 17, 18, 19, 20]
+    found = opened.search(X[16:20], k=1)[1].ravel()
+    assert found.tolist() == [17, 18, 19, 20]
+    opened.add(X[20:21], ids=[2**63 - 1])
+    with pytest.raises(ValueError, match="cannot be numbered"):
+        opened.add(X[21:22])
