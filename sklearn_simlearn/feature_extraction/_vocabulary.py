@@ -5,7 +5,6 @@ from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import (
@@ -24,6 +23,7 @@ from sklearn_simlearn._core.sklearn import (
     fit_context,
     num_samples,
 )
+from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
@@ -238,7 +238,7 @@ class VisualVocabulary(
             options = {
                 "max_iter": self.max_iter,
                 "seed": rng.randint(np.iinfo(np.int32).max),
-                "n_threads": effective_n_jobs(self.n_jobs),
+                "n_threads": count_threads(self.n_jobs),
             }
             rows = self._draw(len(descriptors), rng)
             if self.search == "exact":
@@ -352,7 +352,7 @@ class VisualVocabulary(
                 search=self.search,
                 graph=getattr(self, "_graph", None),
             )
-        return self._index.find(block, n_neighbors, effective_n_jobs(self.n_jobs))
+        return self._index.find(block, n_neighbors, count_threads(self.n_jobs))
 
     @property
     def _n_features_out(self):

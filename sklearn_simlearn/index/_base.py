@@ -3,7 +3,6 @@
 from numbers import Integral
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn import get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.groups import read_groups
 from sklearn_simlearn._core.sklearn import DocLinkMixin, ItemsHtmlMixin
+from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn.index import _metadata
 
 
@@ -90,7 +90,7 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
 
     @property
     def _n_threads(self):
-        return effective_n_jobs(self.n_jobs)
+        return count_threads(self.n_jobs)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

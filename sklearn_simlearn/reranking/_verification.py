@@ -5,12 +5,12 @@ from numbers import Integral, Real
 from typing import Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries
@@ -273,7 +273,7 @@ class SpatialVerification(RerankingStep):
 
     def _run(self, images, query, item, n_inliers, transforms, starts=None, pairs=None):
         """Call the kernel for pairs of images, some at a time."""
-        n_threads = effective_n_jobs(self.n_jobs)
+        n_threads = count_threads(self.n_jobs)
         n_words = int(np.diff(images.start).max(initial=0))
         n_matches = max(1, min(n_words * self.max_pairs_per_word, MAX_MATCHES))
         reals = np.empty((n_threads, N_REALS, n_matches), dtype=np.float32)
