@@ -109,6 +109,13 @@ def check_k(k):
     return int(k)
 
 
+def as_plain(value):
+    """Return a parameter with numbers of Python instead of those of NumPy."""
+    if isinstance(value, dict):
+        return {name: as_plain(part) for name, part in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def is_fitted(estimator):
     """Whether an estimator, and each step of a pipeline, is fitted."""
     if isinstance(estimator, Pipeline):

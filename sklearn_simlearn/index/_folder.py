@@ -9,6 +9,7 @@ from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.sklearn import validate_parameter_constraints
 from sklearn_simlearn._core.storage import damaged, open_folder, write_folder
 from sklearn_simlearn.index import _metadata
+from sklearn_simlearn.index._base import as_plain
 from sklearn_simlearn.index._estimator_file import (
     ESTIMATOR_FILE,
     dump_estimator,
@@ -36,7 +37,7 @@ def write_index(index, folder, include_estimator):
         "params": plain_params(index, NOT_STORED),
         "rerank": [type(step).__name__ for step in index.rerank or []],
         "backend": state.backend,
-        "search_options": _as_plain(state.search_options),
+        "search_options": state.search_options,
         "is_numbered": state.ids.is_numbered,
         "next_id": state.ids.next_id,
         "is_unit": state.is_unit,
@@ -93,7 +94,7 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
 def plain_params(index, left_out):
     """Return the parameters of an index as values that JSON holds."""
     names = index._parameter_constraints.keys() - set(left_out)
-    return {name: _as_plain(getattr(index, name)) for name in sorted(names)}
+    return {name: as_plain(getattr(index, name)) for name in sorted(names)}
 
 
 def read_params(cls, header, left_out):
@@ -181,13 +182,6 @@ def _read_ids(header, arrays):
             raise damaged("its ids are described wrongly")
     verify = partial(arrays.verify, "ids")
     return Ids(ids, alive, next_id=next_id, verify=verify)
-
-
-def _as_plain(value):
-    """Return a parameter with numbers of Python instead of those of NumPy."""
-    if isinstance(value, dict):
-        return {name: _as_plain(part) for name, part in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _prefixed(prefix, arrays):

@@ -15,7 +15,7 @@ from sklearn_simlearn._core.sklearn import (
     StrOptions,
     fit_context,
 )
-from sklearn_simlearn.index._base import check_k
+from sklearn_simlearn.index._base import as_plain, check_k
 from sklearn_simlearn.index._encoded_items import encode_items
 from sklearn_simlearn.index._filters import read_filter
 from sklearn_simlearn.index._folder import read_index, write_index
@@ -381,7 +381,7 @@ class SimilarityIndex(
                     f"The search of backend {self.backend_!r} has the options "
                     f"{sorted(known)}; got {sorted(options)}."
                 )
-            self._state = self._state.with_search_options(options)
+            self._state = self._state.with_search_options(as_plain(options))
         return self
 
     def save(self, folder, *, include_estimator=True):
@@ -463,7 +463,7 @@ class SimilarityIndex(
         return index
 
     def _recipe(self, search_options=None):
-        options = {**(self.backend_options or {}), **(search_options or {})}
+        options = as_plain({**(self.backend_options or {}), **(search_options or {})})
         return Recipe(self.backend, options, self.store_items, self._n_threads)
 
     def _add(self, state, X, ids, metadata):

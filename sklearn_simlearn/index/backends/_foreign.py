@@ -194,10 +194,7 @@ class ForeignItems(ABC):
 
     def to_arrays(self):
         """Arrays that `from_arrays` opens again."""
-        options = json.dumps(
-            {name: getattr(self, name) for name in self._options},
-            default=lambda number: number.item(),  # of NumPy
-        )
+        options = json.dumps({name: getattr(self, name) for name in self._options})
         arrays = {
             "shape": np.array([self.n_features], dtype=np.int64),
             "options": np.frombuffer(options.encode(), dtype=np.uint8),
