@@ -235,6 +235,26 @@ def test_one_heavy_word_does_not_hide_light_ones(dtype):
         assert_same_search(found, product(Q, D), k, np.ones(500, dtype=bool))
 
 
+@pytest.mark.parametrize("share", [1, 20])
+def test_sums_of_tied_binary_rows_are_rounded_up(share, dtype):
+    # One item in `share` has all heavy words, so lists are stored in both ways. Items
+    # of later blocks that have a light word as well are better by very little.
+    D = np.zeros((600, 60), dtype=dtype)
+    D[::share, :50] = 1
+    better = np.array([200, 400, 440, 560])
+    D[better, 50:54] = 1
+    D[better, :50] = 1
+    for seed in range(20):
+        Q = np.zeros((1, 60), dtype=dtype)
+        Q[0, :50] = 0.5 + np.random.default_rng(seed).random(50)
+        Q[0, 50:54] = 2e-4
+        rows = sparse.csr_array(D)
+        S = product(sparse.csr_array(Q), rows)
+        found = InvertedFile(rows, block_length=100).search(sparse.csr_array(Q), 3)
+        assert_same_search(found, S, 3, np.ones(600, dtype=bool))
+        assert set(found[1][0]) <= set(better.tolist())
+
+
 # -- dense items where codes tell which of them to score --
 
 
@@ -245,6 +265,19 @@ def search_with_and_without_codes(items, Q, k, n_threads=1):
             patch.setattr(_dense, "N_QUERIES_CODED", n_coded)
             found += items.search(Q, k, n_threads=n_threads)
     return found
+
+
+@pytest.mark.parametrize("n_features", [32, 200])
+def test_what_the_code_of_a_query_leaves_out_counts(n_features, dtype):
+    # The first component takes the whole range of the code, and no item has it. Codes
+    # of items of integers up to 127 are without error.
+    rng = np.random.default_rng(0)
+    D = rng.integers(-127, 128, size=(2_000, n_features)).astype(dtype)
+    Q = rng.integers(-3, 4, size=(4, n_features)).astype(dtype)
+    D[:, 0], Q[:, 0] = 0, 1e6
+    D[:, 1] = 127
+    found = DenseItems(D, block_length=500).search(Q, 10)
+    assert_same_search(found, Q @ D.T, 10, np.ones(2_000, dtype=bool))
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e-18, 1.0, 1e15])
