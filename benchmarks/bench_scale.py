@@ -176,7 +176,7 @@ def cost(options):
             "efficiency": many / half / 2,
         }
         if kind == "sparse":
-            n_postings = sum(block[1].size for block in index._items._blocks)
+            n_postings = sum(block[1].size for block in index._state.items._blocks)
             rows.append(["bytes per posting", kind, f"{n_bytes / n_postings:.1f}"])
             rows.append(["postings per item", kind, f"{n_postings / n_items:.0f}"])
         rows += [
@@ -234,7 +234,7 @@ def check(options):
             index = ShardedIndex(Normalizer()).fit(paths)
             index.search(Q, K)
             (spent,) = best_in_turn([partial(index.search, Q, K)], options.repeat)
-            keys = [future.key for future in index._shards.futures]
+            keys = [future.key for future in index._state.futures]
             size = sum(client.nbytes(keys, summary=False).values())
             del index
         cores = min(n_workers, n_parts, N_CORES)

@@ -390,5 +390,10 @@ def _is_storable(dtype):
     return dtype.subdtype is None and dtype.kind in KINDS
 
 
+class DamagedError(ValueError):
+    """What a folder holds is not what was saved there."""
+
+
 def damaged(fault):
-    return ValueError(f"The index is damaged: {fault}. Restore it, or build it anew.")
+    """Return the error for a fault in a folder."""
+    return DamagedError(f"The index is damaged: {fault}. Restore it, or build it anew.")

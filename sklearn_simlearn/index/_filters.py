@@ -1,6 +1,6 @@
 """Which items a search may return: what users leave out, and what they restrict to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -64,11 +64,7 @@ def read_filter(filter, ids, read_metadata):
     read_metadata : callable
         Returns the metadata of the items that are there, or None.
     """
-    if isinstance(filter, str | bytes | Mapping | set | frozenset):
-        raise ValueError(
-            "filter must be a boolean mask, a list of ids, or a function that gets the "
-            f"metadata and returns a mask; got {filter!r:.80}."
-        )
+    check_filter(filter)
     if callable(filter):
         filter = _ask(filter, read_metadata(), ids.n_alive)
     mask = np.asarray(filter)
@@ -84,6 +80,15 @@ def read_filter(filter, ids, read_metadata):
         )
     allowed[ids.alive] = mask
     return allowed
+
+
+def check_filter(filter):
+    """Raise unless a filter may be a mask, a list of ids or a function."""
+    if isinstance(filter, str | bytes | Mapping | Set):
+        raise ValueError(
+            "filter must be a boolean mask, a list of ids, or a function that gets the "
+            f"metadata and returns a mask; got {filter!r:.80}."
+        )
 
 
 def _ask(filter, metadata, n_items):

@@ -22,13 +22,13 @@ from sklearn_simlearn.index._folder import read_index, write_index
 from sklearn_simlearn.index._neighbors import NeighborsMixin
 from sklearn_simlearn.index._rerank import fit_steps, search_again
 from sklearn_simlearn.index._result import SearchResult
-from sklearn_simlearn.index._snapshot import SnapshotIndex
+from sklearn_simlearn.index._snapshot import MemoryIndex
 from sklearn_simlearn.index._state import Recipe, State
 from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 
 
 class SimilarityIndex(
-    NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, SnapshotIndex
+    NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MemoryIndex
 ):
     r"""The best items for a query, by any similarity of this package.
 

@@ -16,15 +16,13 @@ LOCKS = {"_lock", "_steps_lock"}
 
 
 class SnapshotIndex(BaseIndex):
-    """Base class of an index in the memory of this process.
+    """Base class of an index whose state is replaced as a whole.
 
-    All that `fit` and later changes set is one `State`, in the attribute `_state`. A
+    All that `fit` and later changes set is one value, in the attribute `_state`. A
     change builds a new state under a lock and then sets the attribute. A method that
-    reads starts with `_snapshot`, and so works on one state until its end.
+    reads starts with `_snapshot`, and so works on one state until its end. A state has
+    an `estimator`, its `model`, the `features` of the items and their number `n_items`.
     """
-
-    # Re-ranking steps that were fitted last, as `Steps`.
-    _steps = None
 
     @property
     def estimator_(self):
@@ -32,24 +30,9 @@ class SnapshotIndex(BaseIndex):
         return _known(self._fitted_state().estimator)
 
     @property
-    def backend_(self):
-        """Return the name of the backend."""
-        return self._fitted_state().backend
-
-    @property
-    def ids_(self):
-        """Return the ids of the items."""
-        return self._fitted_state().ids.current()
-
-    @property
-    def metadata_(self):
-        """Return the metadata of the items."""
-        return self._fitted_state().current_metadata()
-
-    @property
     def n_items_(self):
         """Return the number of items."""
-        return self._fitted_state().ids.n_alive
+        return self._fitted_state().n_items
 
     @property
     def n_features_in_(self):
@@ -95,6 +78,31 @@ class SnapshotIndex(BaseIndex):
     def _model(self):
         return self._state.model
 
+    def __sklearn_is_fitted__(self):
+        return "_state" in vars(self)
+
+
+class MemoryIndex(SnapshotIndex):
+    """Base class of an index in the memory of this process."""
+
+    # Re-ranking steps that were fitted last, as `Steps`.
+    _steps = None
+
+    @property
+    def backend_(self):
+        """Return the name of the backend."""
+        return self._fitted_state().backend
+
+    @property
+    def ids_(self):
+        """Return the ids of the items."""
+        return self._fitted_state().ids.current()
+
+    @property
+    def metadata_(self):
+        """Return the metadata of the items."""
+        return self._fitted_state().current_metadata()
+
     def _search(
         self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
     ):
@@ -138,9 +146,6 @@ class SnapshotIndex(BaseIndex):
                 f"items have {state.items.n_features}."
             )
         return encoded
-
-    def __sklearn_is_fitted__(self):
-        return "_state" in vars(self)
 
     def __getstate__(self):
         state = dict(super().__getstate__())

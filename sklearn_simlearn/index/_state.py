@@ -126,6 +126,11 @@ class State:
             **_store(_metadata.as_table(X), encoded, recipe),
         )
 
+    @property
+    def n_items(self):
+        """Number of items, without those that were removed."""
+        return self.ids.n_alive
+
     def read_new(self, X, ids, metadata):
         """Return ids and metadata of new items, checked against those of the index."""
         n_items = num_samples(X)

@@ -11,6 +11,8 @@ from copy import copy
 
 import numpy as np
 
+from sklearn_simlearn._core.storage import DamagedError
+
 # Queries that a kernel answers at a time: it holds back Ctrl-C until it is done.
 N_QUERIES = 256
 
@@ -256,7 +258,7 @@ def _is_mapped(array):
 def check(is_sound, fault):
     """Refuse arrays that are not sound."""
     if not is_sound:
-        raise ValueError(f"The arrays of the index are damaged: {fault}.")
+        raise DamagedError(f"The arrays of the index are damaged: {fault}.")
 
 
 def check_arrays(arrays, dtypes):

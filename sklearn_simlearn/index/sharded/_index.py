@@ -1,6 +1,6 @@
 """An index over many machines: shards on the workers of a Dask cluster."""
 
-import threading
+from functools import partial as bind
 from numbers import Integral
 
 import numpy as np
@@ -16,36 +16,22 @@ from sklearn_simlearn._core.sklearn import (
     fit_context,
     num_samples,
 )
-from sklearn_simlearn.index import _metadata
-from sklearn_simlearn.index._base import BaseIndex, check_k, is_fitted
-from sklearn_simlearn.index._ids import check_ids, number_on, read_ids
+from sklearn_simlearn.index._base import check_k, is_fitted
 from sklearn_simlearn.index._index import SimilarityIndex
+from sklearn_simlearn.index._result import SearchResult
+from sklearn_simlearn.index._snapshot import SnapshotIndex
 from sklearn_simlearn.index.backends._registry import BACKENDS
-from sklearn_simlearn.index.sharded import _tasks
-from sklearn_simlearn.index.sharded._folder import ShardedFolderMixin
-from sklearn_simlearn.index.sharded._remote import (
-    ask,
-    derive,
-    find_client,
-    find_workers,
-)
-from sklearn_simlearn.index.sharded._sources import Rows, find_parts, is_in_memory
-from sklearn_simlearn.index.sharded._state import (
-    Shards,
-    assemble,
-    build_shards,
-    merge,
-    refuse_repeated,
-    send,
-    survey,
-    unavailable,
-)
+from sklearn_simlearn.index.sharded import _changes, _tasks
+from sklearn_simlearn.index.sharded._folder import read_index, write_index
+from sklearn_simlearn.index.sharded._remote import find_client, find_workers
+from sklearn_simlearn.index.sharded._sources import find_parts, is_in_memory
+from sklearn_simlearn.index.sharded._state import assemble, build_shards, merge
 
 # Bytes of encoded queries that one message holds.
 MESSAGE = 2**22
 
 
-class ShardedIndex(ShardedFolderMixin, BaseIndex):
+class ShardedIndex(SnapshotIndex):
     r"""The best items for a query, of more items than one machine holds.
 
     The items are cut into shards, each of which is a
@@ -193,15 +179,11 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
                 "The estimator is not fitted, and X does not lie in memory: fit the "
                 "estimator first."
             )
-        template = SimilarityIndex(
-            estimator,
-            backend=self.backend,
-            backend_options=self.backend_options,
-            store_items=self.store_items,
-            n_jobs=self.n_jobs,
-        )
-        futures = build_shards(client, template, parts)
-        return self._start(client, names, futures, estimator, model)
+        futures = build_shards(client, self._template(estimator, self.backend), parts)
+        with self._changing():
+            state = assemble(client, names, futures, (estimator, model))
+            self._client, self._state = client, state
+        return self
 
     def search(
         self, X, k=10, *, groups=None, exclude=None, filter=None, partial="refuse"
@@ -227,43 +209,37 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
 
         Returns
         -------
-        scores : ndarray of shape (n_queries, k)
-            Similarities, the largest first; -inf where there are no more items.
-
-        ids : ndarray of shape (n_queries, k)
-            Ids of the items; -1 or "" where the score is -inf.
-
-        missing : list of str
-            Names of the shards that could not be had. Only with ``partial="allow"``.
+        result : SearchResult
+            A pair ``scores, ids``, with the metadata of what was found, which is
+            fetched from the workers when it is asked for; see
+            :class:`~sklearn_simlearn.index.SearchResult`. With ``partial="allow"``, its
+            attribute `missing` names the shards that did not answer.
         """
-        self._check_estimator()
-        check_k(k)
+        index = self._snapshot()
+        k = check_k(k)
         if partial not in ("refuse", "allow"):
             raise ValueError(f'partial must be "refuse" or "allow"; got {partial!r}.')
-        shards = self._shards
-        n_shards = len(shards.names)
-        sets = self._read_sets(groups, num_samples(X))
+        shards, client = index._state, index._client
+        sets = index._read_sets(groups, num_samples(X))
         n_results = len(sets.sizes)
         if exclude is not None and len(exclude) != n_results:
             raise ValueError(
                 "exclude must have one id, or a list of ids, per query; got "
                 f"{len(exclude)} for {n_results}."
             )
-        filters = [filter] * n_shards
-        if not callable(filter) and np.asarray(filter).dtype == bool:
-            filters = shards.cut_mask(np.asarray(filter))
-        empty = "" if self._common.id_kind == "strings" else -1
-        scores, ids, missing = [], [], set()
-        row_bytes = 16 * (self._common.n_features + k)
-        for batch, part, Q in self._encode_queries(X, sets, row_bytes):
-            self._check_queries(Q, part)
+        filters = shards.cut_filter(filter)
+        found, missing = [], set()
+        row_bytes = 16 * (shards.common.n_features + k)
+        for batch, part, Q in index._encode_queries(X, sets, row_bytes):
+            index._check_queries(Q, part)
             n_rows = max(1, MESSAGE * Q.shape[0] // max(1, _n_bytes(Q)))
             for some in gen_batches(Q.shape[0], n_rows):
                 barred = None
                 if exclude is not None:
                     first = batch.start + some.start
                     barred = exclude[first : first + some.stop - some.start]
-                answers = self._ask(
+                answers = _changes.ask_all(
+                    client,
                     shards,
                     _tasks.answer,
                     [
@@ -272,13 +248,13 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
                     ],
                     missing if partial == "allow" else None,
                 )
-                best = merge(answers, some.stop - some.start, k, empty, self._common)
-                scores.append(best[0])
-                ids.append(best[1])
-        found = np.concatenate(scores), np.concatenate(ids)
-        if partial == "refuse":
-            return found
-        return *found, [shards.names[i] for i in sorted(missing)]
+                found.append(merge(answers, some.stop - some.start, k, shards.common))
+        scores, rows, ids = map(np.concatenate, zip(*found, strict=True))
+        take = None
+        if shards.common.has_metadata:
+            take = bind(_changes.fetch_metadata, client, shards, rows[rows >= 0])
+        names = [shards.names[i] for i in sorted(missing)]
+        return SearchResult(scores, ids, take, names)
 
     def add(self, X, ids=None, metadata=None):
         """Add items.
@@ -301,16 +277,55 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
         self : object
             The index itself.
         """
-        self._check_estimator()
-        with self._lock:
-            if ids is None and not self._is_numbered:
+        check_is_fitted(self)
+        with self._changing():
+            shards = self._shards_to_change()
+            if ids is None and not shards.common.is_numbered:
                 raise ValueError(
                     "The index has ids: give those of the new items as well."
                 )
             if is_in_memory(X):
-                self._shards = self._add_rows(X, ids, metadata)
+                self._state = _changes.add_rows(self._client, shards, X, ids, metadata)
             else:
-                self._shards = self._add_shards(X, ids, metadata)
+                template = self._template(shards.estimator, shards.common.backend)
+                self._state = _changes.add_shards(
+                    self._client, shards, template, X, ids, metadata
+                )
+        return self
+
+    def upsert(self, X, ids, metadata=None):
+        """Add items, and replace those that the index has already.
+
+        A search sees all of the change or nothing of it. Items that are replaced count
+        as added last.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_items, n_features)
+            Items in the memory of this process.
+
+        ids : array-like of shape (n_items,)
+            Their ids, each once.
+
+        metadata : list of dict, frame or structured array, default=None
+            Of the kind that `fit` got.
+
+        Returns
+        -------
+        self : object
+            The index itself.
+        """
+        check_is_fitted(self)
+        if not is_in_memory(X):
+            raise ValueError(
+                "upsert takes items in the memory of this process; remove the old ones "
+                "and add partitions or files by `add`."
+            )
+        if ids is None:
+            raise ValueError("upsert needs the ids of the items.")
+        with self._changing():
+            shards = self._shards_to_change()
+            self._state = _changes.upsert_rows(self._client, shards, X, ids, metadata)
         return self
 
     def remove(self, ids):
@@ -327,24 +342,16 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
             The index itself.
         """
         check_is_fitted(self)
-        ids = read_ids(ids)
-        with self._lock:
-            shards = self._shards
-            rows = self._find(shards, ids)
-            found = rows.max(axis=0)
-            if (found < 0).any():
-                unknown = ids[found < 0][:3].tolist()
-                raise ValueError(f"The index has no items with the ids {unknown}.")
-            removed = np.union1d(shards.removed, found)
-            affected = np.flatnonzero((rows >= 0).any(axis=1))
-            futures = self._derive(
-                shards, affected, _tasks.remove, [(ids,)] * len(affected)
-            )
-            self._shards = shards._replace(futures=futures, removed=removed)
+        with self._changing():
+            shards = self._shards_to_change()
+            self._state = _changes.remove(self._client, shards, ids)
         return self
 
     def compact(self):
         """Free the memory of removed items.
+
+        A change does so by itself once more than a quarter of the rows is of removed
+        items.
 
         Returns
         -------
@@ -352,14 +359,8 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
             The index itself.
         """
         check_is_fitted(self)
-        with self._lock:
-            shards = self._shards
-            everyone = range(len(shards.names))
-            futures = self._derive(
-                shards, everyone, _tasks.compact, [()] * len(everyone)
-            )
-            runs = tuple(runs.without(shards.removed) for runs in shards.runs)
-            self._shards = shards._replace(futures=futures, runs=runs)
+        with self._changing():
+            self._state = _changes.compact(self._client, self._state)
         return self
 
     def set_estimator(self, estimator):
@@ -377,190 +378,119 @@ class ShardedIndex(ShardedFolderMixin, BaseIndex):
         """
         check_is_fitted(self)
         model = unwrap.find_model(estimator)
-        with self._lock:
-            shards = self._shards
-            n_shards = len(shards.names)
-            sent = send(self._client, estimator)
-            futures = self._derive(
-                shards, range(n_shards), _tasks.adopt, [(sent,)] * n_shards
+        with self._changing():
+            self._state = _changes.set_estimator(
+                self._client, self._state, estimator, model
             )
-            common, found = survey(self._client, shards.names, futures)
-            # Shards that were encoded again have forgotten removed items.
-            runs = tuple(
-                runs
-                if part.n_rows == runs.length.sum()
-                else runs.without(shards.removed)
-                for runs, part in zip(shards.runs, found, strict=True)
-            )
-            self._common = common._replace(is_numbered=self._is_numbered)
-            self._shards = shards._replace(futures=futures, runs=runs)
-            self.estimator_, self._model = estimator, model
         return self
+
+    def save(self, folder, *, include_estimator=True):
+        """Store the index in a folder that all workers see under the same path.
+
+        Each worker stores its shards. A process that opens the folder during a save
+        sees either the old or the new index. A save that fails leaves the old one.
+
+        Afterwards this index lives on what was saved: the shards are mapped into memory
+        from there, and opened from there if a worker is lost. The source they were
+        built from is no longer needed.
+
+        Parameters
+        ----------
+        folder : path-like
+            Made if it does not exist.
+
+        include_estimator : bool, default=True
+            Store the estimator too, by the package skops; of a search, the best
+            estimator.
+        """
+        check_is_fitted(self)
+        with self._changing():
+            self._state = write_index(self._snapshot(), folder, include_estimator)
+
+    @classmethod
+    def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
+        """Open an index that `save` stored, or a folder of saved indexes.
+
+        If a shard of what `save` stored is damaged or missing, there is a warning, and
+        the others can be searched with ``partial="allow"``.
+
+        Parameters
+        ----------
+        folder : path-like
+            What `save` stored; or a folder whose sub-folders hold a
+            :class:`~sklearn_simlearn.index.SimilarityIndex` each, which become shards
+            in the order of their names. If these have no ids of their own, the items
+            are numbered anew through all of them. Workers must see it under the same
+            path.
+
+        mmap : bool, default=True
+            Let workers map their shards into memory instead of reading them.
+
+        estimator : estimator, default=None
+            A fitted estimator for the queries, instead of the stored one.
+
+        trusted : sequence of str, default=None
+            Load the stored estimator. Its types must be listed here, unless they are
+            estimators of this package or trusted by skops.
+
+        verify : bool, default=False
+            Check all checksums now.
+
+        Returns
+        -------
+        index : ShardedIndex
+            The index.
+        """
+        return read_index(
+            cls, folder, mmap=mmap, estimator=estimator, trusted=trusted, verify=verify
+        )
 
     @property
     def ids_(self):
-        """Ids of the items."""
-        return self._fetch()[0]
+        """Fetch the ids of the items from the workers."""
+        return _changes.fetch(self._client, self._fitted_state())[0]
 
     @property
     def metadata_(self):
-        """What was given about the items."""
-        return self._fetch()[1]
-
-    @property
-    def n_items_(self):
-        """Number of items."""
-        shards = self._fitted_shards()
-        return shards.n_rows - len(shards.removed)
+        """Fetch the metadata of the items from the workers."""
+        return _changes.fetch(self._client, self._fitted_state())[1]
 
     @property
     def shards_(self):
-        """Names of the shards."""
-        return list(self._fitted_shards().names)
+        """Return the names of the shards."""
+        return list(self._fitted_state().names)
 
     # -- inside --
 
-    def _start(self, client, names, futures, estimator, model):
-        """Take up new shards."""
-        shards, common, is_numbered = assemble(client, names, futures)
-        self._open(client, shards, common, is_numbered)
-        self.estimator_, self._model = estimator, model
-        return self
-
-    def _open(self, client, shards, common, is_numbered):
-        self._client, self._lock = client, threading.Lock()
-        self._shards, self._is_numbered = shards, is_numbered
-        # Shards themselves do not number items.
-        self._common = common._replace(is_numbered=is_numbered)
-        for name in ("n_features_in_", "feature_names_in_"):
-            vars(self).pop(name, None)
-        if common.n_features_in is not None:
-            self.n_features_in_ = common.n_features_in
-        if common.names_in is not None:
-            self.feature_names_in_ = np.array(common.names_in, dtype=object)
-
-    def _add_rows(self, X, ids, metadata):
-        """The shards after some rows were added to the smallest."""
-        shards, n_items = self._shards, num_samples(X)
-        if ids is None:
-            ids = number_on(shards.next_id, n_items)
-        else:
-            ids = check_ids(ids, n_items)
-            self._refuse_known(shards, ids)
-        next_id = shards.next_id
-        if self._is_numbered:
-            next_id = max(next_id, int(ids.max(initial=-1)) + 1)
-        smallest = int(np.argmin([runs.length.sum() for runs in shards.runs]))
-        rows = Rows(_metadata.as_table(X), ids, metadata)
-        futures = self._derive(shards, [smallest], _tasks.add, [(rows,)])
-        runs = list(shards.runs)
-        runs[smallest] = runs[smallest].append(shards.n_rows, n_items)
-        return shards._replace(
-            futures=futures,
-            runs=tuple(runs),
-            n_rows=shards.n_rows + n_items,
-            next_id=next_id,
-        )
-
-    def _add_shards(self, X, ids, metadata):
-        """The shards with new ones at the end."""
-        shards = self._shards
-        names, parts = find_parts(X, ids, metadata, 1)
-        template = SimilarityIndex(
-            self.estimator_,
-            backend=self._common.backend,
+    def _template(self, estimator, backend):
+        """Return the index that shards are built as."""
+        return SimilarityIndex(
+            estimator,
+            backend=backend,
             backend_options=self.backend_options,
             store_items=self.store_items,
             n_jobs=self.n_jobs,
         )
-        futures = build_shards(self._client, template, parts)
-        new, _, _ = assemble(
-            self._client,
-            names,
-            futures,
-            first_row=shards.n_rows,
-            first_id=shards.next_id,
-            like=self._common,
-        )
-        if not self._is_numbered:
-            refuse_repeated(self._client, [*shards.futures, *new.futures])
-        return Shards(
-            shards.names + new.names,
-            shards.futures + new.futures,
-            shards.runs + new.runs,
-            shards.removed,
-            new.n_rows,
-            new.next_id,
-        )
 
-    def _refuse_known(self, shards, ids):
-        known = self._find(shards, ids).max(axis=0) >= 0
-        if known.any():
-            raise ValueError(
-                f"The index already has items with the ids {ids[known][:3].tolist()}: "
-                "remove them first."
-            )
-
-    def _find(self, shards, ids):
-        """Row of each id in each shard, -1 where it has none."""
-        arguments = [(ids, runs) for runs in shards.runs]
-        return np.stack(self._ask(shards, _tasks.find, arguments))
-
-    def _fetch(self):
-        """Ids and metadata of all items, in their order."""
-        shards = self._fitted_shards()
-        arguments = [(runs,) for runs in shards.runs]
-        parts = self._ask(shards, _tasks.current, arguments)
-        rows, ids, metadata = zip(*parts, strict=True)
-        order = np.argsort(np.concatenate(rows))
-        table = None
-        if metadata[0] is not None:
-            table = metadata[0]
-            for more in metadata[1:]:
-                table = _metadata.join(table, more)
-            table = _metadata.take(table, order)
-        return np.concatenate(ids)[order], table
-
-    def _ask(self, shards, function, arguments, missing=None):
-        """Answers of all shards, or of those that can be had if `missing` takes note.
-
-        A call that fails because a shard cannot be had raises an error that names it.
-        """
-        answers, faults = ask(self._client, shards.futures, function, arguments)
-        if faults and missing is None:
-            raise unavailable(shards.names, faults)
-        if faults:
-            missing.update(faults)
-        return [part for i, part in enumerate(answers) if i not in faults]
-
-    def _derive(self, shards, affected, function, arguments):
-        """The futures of all shards, of which some are replaced."""
-        futures = list(shards.futures)
-        made = derive(self._client, [futures[i] for i in affected], function, arguments)
-        for i, future in zip(affected, made, strict=True):
-            futures[i] = future
-        return tuple(futures)
+    def _shards_to_change(self):
+        """Return the shards, without removed rows if these have become too many."""
+        if self._state.should_compact:
+            self._state = _changes.compact(self._client, self._state)
+        return self._state
 
     def _check_queries(self, Q, X):
-        if not hasattr(self.estimator_, "n_features_in_"):
+        if not hasattr(self._state.estimator, "n_features_in_"):
             # One that needs no fit does not compare X with the items.
             validate_data(self, X, reset=False, skip_check_array=True)
-        if Q.shape[1] != self._common.n_features:
+        n_features = self._state.common.n_features
+        if Q.shape[1] != n_features:
             raise ValueError(
                 f"The estimator encodes with {Q.shape[1]} features, the stored items "
-                f"have {self._common.n_features}."
+                f"have {n_features}."
             )
 
-    def _fitted_shards(self):
-        if "_shards" not in vars(self):
-            raise AttributeError("The index is not fitted yet.")
-        return self._shards
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_shards")
-
     def __getstate__(self):
-        if hasattr(self, "_shards"):
+        if self.__sklearn_is_fitted__():
             raise TypeError(
                 "A ShardedIndex lives on a cluster and cannot be pickled: use `save`."
             )

@@ -1,11 +1,14 @@
 """The shards of an index as a whole: which rows they hold, how they come about."""
 
+import warnings
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn.index._filters import check_filter
 from sklearn_simlearn.index._ids import number_on
+from sklearn_simlearn.index._state import REMOVED_SHARE, Features
 from sklearn_simlearn.index.sharded import _tasks
 from sklearn_simlearn.index.sharded._remote import (
     ask,
@@ -32,6 +35,17 @@ class Runs(NamedTuple):
         run = np.searchsorted(first, rows, side="right") - 1
         return np.where(rows >= 0, self.start[run] + rows - first[run], -1)
 
+    def find(self, rows):
+        """Rows of the shard, for rows of the whole; -1 where it does not hold them."""
+        if len(self.start) == 0:
+            return np.full_like(rows, -1)
+        order = np.argsort(self.start)
+        run = order[np.searchsorted(self.start[order], rows, side="right") - 1]
+        within = rows - self.start[run]
+        is_here = (within >= 0) & (within < self.length[run])
+        first = np.cumsum(self.length) - self.length
+        return np.where(is_here, first[run] + within, -1)
+
     def append(self, start, length):
         """With one more run at the end."""
         if len(self.start) and self.start[-1] + self.length[-1] == start:
@@ -42,11 +56,24 @@ class Runs(NamedTuple):
 
     def without(self, removed):
         """Without some rows of the whole, which are sorted."""
+        rows = self.expand()
+        return Runs.of(rows[~np.isin(rows, removed)])
+
+    def renumbered(self, removed):
+        """Without some rows of the whole, which are forgotten: the others move up."""
+        rows = self.without(removed).expand()
+        return Runs.of(rows - np.searchsorted(removed, rows))
+
+    def expand(self):
+        """All rows of the whole, in the order of the shard."""
         rows = np.repeat(self.start - np.cumsum(self.length) + self.length, self.length)
-        rows += np.arange(len(rows))
-        rows = rows[~np.isin(rows, removed)]
+        return rows + np.arange(len(rows))
+
+    @classmethod
+    def of(cls, rows):
+        """The runs that some rows consist of."""
         begins = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
-        return Runs(rows[begins], np.diff(begins, append=len(rows)))
+        return cls(rows[begins], np.diff(begins, append=len(rows)))
 
 
 class Shards(NamedTuple):
@@ -71,6 +98,12 @@ class Shards(NamedTuple):
 
     next_id : int
         Number of the next item, if items are numbered.
+
+    common : Description
+        What the shards have in common.
+
+    estimator, model : object
+        The fitted estimator, whole and taken apart.
     """
 
     names: tuple
@@ -79,13 +112,42 @@ class Shards(NamedTuple):
     removed: np.ndarray
     n_rows: int
     next_id: int
+    common: Any
+    estimator: Any
+    model: Any
 
-    def cut_mask(self, mask):
+    @property
+    def n_items(self):
+        """Number of items, without those that were removed."""
+        return self.n_rows - len(self.removed)
+
+    @property
+    def features(self):
+        """Features of the items as they were given."""
+        names = self.common.names_in
+        names = None if names is None else np.array(names, dtype=object)
+        return Features(self.common.n_features_in, names)
+
+    @property
+    def should_compact(self):
+        """Whether so many rows were removed that it pays to compact the shards."""
+        n_held = sum(int(runs.length.sum()) for runs in self.runs)
+        return n_held - self.n_items > REMOVED_SHARE * n_held
+
+    def cut_filter(self, filter):
+        """The part of a filter that each shard gets."""
+        if filter is not None:
+            check_filter(filter)
+            if not callable(filter) and np.asarray(filter).dtype == bool:
+                return self._cut_mask(np.asarray(filter))
+        return [filter] * len(self.names)
+
+    def _cut_mask(self, mask):
         """The part of a mask of all items that belongs to each shard."""
-        if len(mask) != self.n_rows - len(self.removed):
+        if mask.shape != (self.n_items,):
             raise ValueError(
                 "A mask as filter must have one boolean for each of the "
-                f"{self.n_rows - len(self.removed)} items; got {len(mask)}."
+                f"{self.n_items} items; got shape {mask.shape}."
             )
         parts = []
         for start, length in self.runs:
@@ -136,11 +198,18 @@ def open_shards(client, folders, estimator, **options):
     ]
 
 
-def survey(client, names, futures):
-    """What shards have in common, and the description of each; None for empty ones."""
+def survey(client, names, futures, *, allow_missing=False):
+    """What shards have in common, and the description of each; None for empty ones.
+
+    With `allow_missing`, shards that cannot be had are described by None too, with a
+    warning, unless there are no others.
+    """
     found, faults = ask(client, futures, _tasks.describe, [()] * len(futures))
     if faults:
-        raise unavailable(names, faults)
+        error = unavailable(names, faults)
+        if not allow_missing or len(faults) == len(names):
+            raise error
+        warnings.warn(str(error), stacklevel=3)
     filled = [(name, part) for name, part in zip(names, found, strict=True) if part]
     if not filled:
         raise ValueError("There are no items: all parts of X are empty.")
@@ -159,11 +228,14 @@ def _refuse_other_kind(first, name, part):
             )
 
 
-def assemble(client, names, futures, first_row=0, first_id=0, like=None):
-    """A state of new shards, what they have in common, and whether they are numbered.
+def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None):
+    """A state of new shards.
 
     Parameters
     ----------
+    encoder : tuple (estimator, model)
+        Of the queries.
+
     first_row : int, default=0
         Row of the whole at which they start.
 
@@ -193,15 +265,17 @@ def assemble(client, names, futures, first_row=0, first_id=0, like=None):
         futures = derive(client, futures, _tasks.number, firsts)
     elif len(futures) > 1:
         refuse_repeated(client, futures)
-    shards = Shards(
+    removed = np.concatenate(removed)
+    return Shards(
         tuple(names),
         tuple(futures),
         tuple(runs),
-        np.concatenate(removed),
+        removed,
         first_row,
         next_id,
+        common,
+        *encoder,
     )
-    return shards, common, common.is_numbered
 
 
 def refuse_repeated(client, futures):
@@ -214,20 +288,29 @@ def refuse_repeated(client, futures):
             raise ValueError(f"ids must be unique; repeated: {repeated}.")
 
 
-def merge(answers, n_queries, k, empty, common):
-    """The k best of all shards: by score, and of equal ones by the row of the whole."""
+def merge(answers, n_queries, k, common):
+    """Scores, rows of the whole and ids of the k best of all shards.
+
+    Of equal scores, the item with the lower row comes first.
+    """
+    nothing = "" if common.id_kind == "strings" else -1
     if not answers:
-        ids = np.full((n_queries, k), empty)
-        return np.full((n_queries, k), -np.inf, dtype=common.dtype), ids
+        answers = [
+            (
+                np.full((n_queries, 0), -np.inf, dtype=common.dtype),
+                np.full((n_queries, 0), -1),
+                np.full((n_queries, 0), nothing),
+            )
+        ]
     scores, rows, ids = (
         np.concatenate(parts, axis=1) for parts in zip(*answers, strict=True)
     )
     best = np.lexsort((rows, -scores), axis=1)[:, :k]
-    scores, ids = (np.take_along_axis(array, best, axis=1) for array in (scores, ids))
-    short = ((0, 0), (0, k - scores.shape[1]))
-    return (
-        np.pad(scores, short, constant_values=-np.inf),
-        np.pad(ids, short, constant_values=empty),
+    found = [np.take_along_axis(part, best, axis=1) for part in (scores, rows, ids)]
+    short = ((0, 0), (0, k - best.shape[1]))
+    return tuple(
+        np.pad(part, short, constant_values=filler)
+        for part, filler in zip(found, (-np.inf, -1, nothing), strict=True)
     )
 
 

@@ -28,6 +28,7 @@ class Description(NamedTuple):
     removed: np.ndarray
     n_features_in: int | None
     names_in: list | None
+    has_metadata: bool
 
 
 # -- tasks whose result is a shard --
@@ -112,6 +113,7 @@ def describe(shard):
         removed=np.flatnonzero(~ids.alive),
         n_features_in=features.n_features,
         names_in=None if features.names is None else list(features.names),
+        has_metadata=state.metadata is not None,
     )
 
 
@@ -142,6 +144,11 @@ def current(shard, runs):
     state = shard._state
     rows = runs.place(np.flatnonzero(state.ids.alive))
     return rows, state.ids.current(), state.current_metadata()
+
+
+def metadata_of(shard, rows):
+    """Metadata of some rows of the shard."""
+    return shard._state.metadata.take(rows)
 
 
 def save(shard, folder):

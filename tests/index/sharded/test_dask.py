@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from sklearn_simlearn import (
     SparseMahalanobisLearner,
 )
 from sklearn_simlearn._core import dask_batches, storage
-from sklearn_simlearn.index import ShardedIndex, SimilarityIndex
+from sklearn_simlearn.index import SearchResult, ShardedIndex, SimilarityIndex
 from sklearn_simlearn.metrics import map_scorer, retrieval_report
 from sklearn_simlearn.similarities import AsymmetricSimilarity, CosineSimilarity
 
@@ -116,7 +117,7 @@ def kill(client, address=None):
 
 def home(client, index, shard):
     """Address of the worker that holds a shard."""
-    (addresses,) = client.who_has([index._shards.futures[shard]]).values()
+    (addresses,) = client.who_has([index._state.futures[shard]]).values()
     return addresses[0]
 
 
@@ -247,6 +248,63 @@ def test_a_new_estimator(counts, client):
     assert_same(index.search(X[:9]), one.search(X[:9]))
 
 
+def test_upsert_and_results(client, points):
+    X, names = points, np.array([f"n{i}" for i in range(400)])
+
+    def describe(rows):
+        return [{"row": int(i)} for i in rows]
+
+    one = SimilarityIndex(COSINE).fit(
+        X[:300], ids=names[:300], metadata=describe(range(300))
+    )
+    index = ShardedIndex(COSINE, n_shards=3)
+    index.fit(X[:300], ids=names[:300], metadata=describe(range(300)))
+    rows, ids = np.arange(300, 320), np.r_[names[[3, 250, 120]], names[300:317]]
+    for each in (one, index):
+        assert each.upsert(X[rows], ids, metadata=describe(rows)) is each
+        assert len(each) == 317
+    found, expected = index.search(X[:30], 12), one.search(X[:30], 12)
+    assert_same(found, expected)
+    assert isinstance(found, SearchResult)
+    assert found.missing == []
+    # Of the state that was searched, whatever comes after.
+    index.remove(index.ids_[:200]).compact()
+    assert found.metadata == expected.metadata
+    assert found.to_frame().equals(expected.to_frame())
+    one.remove(one.ids_[:200])
+    assert_same(index.search(X[:30], 12), one.search(X[:30], 12))
+    assert_array_equal(index.ids_, one.ids_)
+    for call, message in [
+        (lambda: index.upsert(X[:1], None, describe([1])), "needs the ids"),
+        (lambda: index.upsert(X[:2], ["a", "a"], describe([1, 2])), "unique"),
+        (lambda: index.upsert(X[:1], ["a"]), "has metadata"),
+        (lambda: index.upsert(da.from_array(X[:4]), names[:4]), "in the memory"),
+        (lambda: index.search(X, filter={"row": 3}), "filter must be a boolean mask"),
+        (lambda: index.search(X, k=True), "k must be"),
+    ]:
+        state = index._state
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert index._state is state
+
+
+def test_changes_compact_the_shards(client, points):
+    index = ShardedIndex(COSINE, n_shards=3).fit(points[:300])
+    one = SimilarityIndex(COSINE).fit(points[:300])
+    for first in range(0, 240, 40):
+        for each in (index, one):
+            each.remove(range(first, first + 40))
+            each.add(points[300:310])
+        held = sum(int(runs.length.sum()) for runs in index._state.runs)
+        assert held <= len(index) / 0.75 + 40
+        assert len(index._state.removed) <= 0.25 * held + 40
+        assert_same(index.search(points[:20], 15), one.search(points[:20], 15))
+        mask = np.arange(len(one)) % 3 == 0
+        found = index.search(points[:20], 15, filter=mask)
+        assert_same(found, one.search(points[:20], 15, filter=mask))
+    assert_array_equal(index.ids_, one.ids_)
+
+
 # -- sources --
 
 
@@ -329,7 +387,7 @@ def test_what_is_refused(client, points, tmp_path):
     for call, message in [
         (lambda: index.search(X, 0), "k must be"),
         (lambda: index.search(X, partial="maybe"), "partial must be"),
-        (lambda: index.search(X, filter=np.ones(3, bool)), "400 items; got 3"),
+        (lambda: index.search(X, filter=np.ones(3, bool)), "400 items; got shape"),
         (lambda: index.search(X, filter=lambda row: True), "needs metadata"),
         (lambda: index.search(X, exclude=[1]), "per query"),
         (lambda: index.search(X, filter=["a"]), "integers"),
@@ -432,7 +490,7 @@ def test_workers_killed_in_the_middle_of_a_batch(client, all_workers, points):
         searches = [
             pool.submit(index.search, points[:50], 9, filter=slowly) for _ in range(3)
         ]
-        smallest = int(np.argmin([runs.length.sum() for runs in index._shards.runs]))
+        smallest = int(np.argmin([runs.length.sum() for runs in index._state.runs]))
         address = home(client, index, smallest)
         adding = pool.submit(index.add, more, metadata=metadata[:100])
         time.sleep(0.05)
@@ -473,18 +531,55 @@ def test_a_shard_that_cannot_be_had(client, all_workers, points, tmp_path):
     kill(client, home(client, index, 1))
     with pytest.raises(RuntimeError, match=r"cannot be had: .*1\.npy.*No such file"):
         index.search(points[:9])
-    scores, ids, missing = index.search(points[:9], partial="allow")
-    assert missing == [str(paths[1])]
+    found = index.search(points[:9], partial="allow")
+    assert found.missing == [str(paths[1])]
     rest = np.r_[0:100, 200:300]
     others = SimilarityIndex(COSINE).fit(points[rest], ids=rest).search(points[:9])
-    assert_same((scores, ids), others)
+    assert_same(found, others)
     with pytest.raises(RuntimeError, match="cannot be had"):
         index.remove([5])
     (tmp_path / "away").rename(paths[1])
     assert_same(index.search(points[:9]), expected)
-    *found, missing = index.search(points[:9], partial="allow")
+    found = index.search(points[:9], partial="allow")
     assert_same(found, expected)
-    assert missing == []
+    assert found.missing == []
+
+
+@pytest.mark.parametrize("fault", ["missing", "header", "block"])
+def test_a_saved_shard_that_is_damaged(client, points, tmp_path, fault):
+    X = points[:300]
+    metadata = pd.DataFrame({"row": range(300)})
+    index = ShardedIndex(COSINE, n_shards=3).fit(X, metadata=metadata)
+    index.save(tmp_path / "saved")
+    (shard,) = (tmp_path / "saved").glob("shards-*/0001")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "saved", copy)
+    (shard,) = copy.glob("shards-*/0001")
+    if fault == "missing":
+        shutil.rmtree(shard)
+    else:
+        (path,) = (
+            [shard / "index.json"]
+            if fault == "header"
+            else shard.glob("arrays-*/items_items_0.npy")
+        )
+        data = bytearray(path.read_bytes())
+        data[-100] ^= 1
+        path.write_bytes(data)
+    if fault == "block":  # which is verified when it is first read
+        opened = ShardedIndex.load(copy, trusted=())
+    else:
+        with pytest.warns(UserWarning, match=r"cannot be had: '.*0001'"):
+            opened = ShardedIndex.load(copy, trusted=())
+    assert len(opened) == 300
+    with pytest.raises(RuntimeError, match=r"cannot be had: '.*0001'"):
+        opened.search(X[:9])
+    found = opened.search(X[:9], partial="allow")
+    assert found.missing == [str(shard)]
+    rest = np.r_[0:100, 200:300]
+    others = SimilarityIndex(COSINE).fit(X[rest], ids=rest).search(X[:9])
+    assert_same(found, others)
+    assert_array_equal(found.to_frame()["row"], found.ids.ravel())
 
 
 def test_memory_of_workers_stays_bounded(client, all_workers, rng):
@@ -494,12 +589,12 @@ def test_memory_of_workers_stays_bounded(client, all_workers, rng):
     for i in range(6):
         for either in (index, one):
             either.add(X[:50]).remove(np.arange(20 * i, 20 * i + 20))
-    changed = int(np.argmax([len(runs.start) for runs in index._shards.runs]))
+    changed = int(np.argmax([len(runs.start) for runs in index._state.runs]))
     kill(client, home(client, index, changed))
     assert_same(index.search(X[:20]), one.search(X[:20]))
     # One version of each shard, and nothing else: items, their codes with a step and
     # an error, ids, and who is alive.
-    shards = {future.key for future in index._shards.futures}
+    shards = {future.key for future in index._state.futures}
     deadline = time.monotonic() + 20
     while held_keys(client) - before != shards and time.monotonic() < deadline:
         gc.collect()
