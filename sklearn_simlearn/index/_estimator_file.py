@@ -11,7 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn_simlearn._core.storable import STORABLE
 from sklearn_simlearn._core.storage import damaged
 
-ESTIMATOR_FILE = "estimator.skops"
+ESTIMATOR_FILE = "encoding_estimator.skops"
+
+# Name in folders of 0.2.0.dev0, whose estimators have other attributes.
+OLD_ESTIMATOR_FILE = "estimator.skops"
+
+# Files that `read_estimator` looks for.
+ESTIMATOR_FILES = (ESTIMATOR_FILE, OLD_ESTIMATOR_FILE)
 
 # Types within learners that skops does not know to be harmless.
 SPARSE_TYPES = ("scipy.sparse._csr.csr_array", "scipy.sparse._csc.csc_array")
@@ -32,6 +38,30 @@ def dump_estimator(estimator):
     while hasattr(estimator, "best_estimator_"):
         estimator = estimator.best_estimator_
     return _import_skops().dumps(estimator)
+
+
+def read_estimator(files, trusted):
+    """Return the estimator in the files of a folder, if all its types are trusted.
+
+    Parameters
+    ----------
+    files : dict of bytes
+        Those of `ESTIMATOR_FILES` that the folder holds.
+
+    trusted : sequence of str
+        As for `load_estimator`.
+    """
+    if ESTIMATOR_FILE in files:
+        return load_estimator(files[ESTIMATOR_FILE], trusted)
+    if OLD_ESTIMATOR_FILE in files:
+        raise ValueError(
+            "The estimator was saved by sklearn_simlearn 0.2.0.dev0, and its "
+            "attributes have changed since. Fit it again with this version, and give "
+            "it as `estimator`: the stored items are used if it encodes them alike. "
+            "Otherwise load the index without `trusted`, and call `set_estimator`, "
+            "which encodes the items again if the index has stored them."
+        )
+    raise ValueError("The index was saved without its estimator: give `estimator`.")
 
 
 def load_estimator(data, trusted):

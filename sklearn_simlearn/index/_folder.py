@@ -12,8 +12,9 @@ from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import as_plain
 from sklearn_simlearn.index._estimator_file import (
     ESTIMATOR_FILE,
+    ESTIMATOR_FILES,
     dump_estimator,
-    load_estimator,
+    read_estimator,
 )
 from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._parted_table import PartedTable
@@ -61,7 +62,7 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
         folder,
         mmap=mmap,
         verify=verify,
-        wanted_files=() if trusted is None else (ESTIMATOR_FILE,),
+        wanted_files=() if trusted is None else ESTIMATOR_FILES,
     )
     if "shards" in header:
         raise ValueError("The folder holds a ShardedIndex: load it as such.")
@@ -73,11 +74,7 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
     params = read_params(cls, header, NOT_STORED)
     state = _read_state(header, arrays)
     if estimator is None and trusted is not None:
-        if ESTIMATOR_FILE not in files:
-            raise ValueError(
-                "The index was saved without its estimator: give `estimator`."
-            )
-        estimator = load_estimator(files[ESTIMATOR_FILE], trusted)
+        estimator = read_estimator(files, trusted)
     if estimator is not None:
         model = unwrap.find_model(estimator)
         if not state.encodes_alike(model):

@@ -8,8 +8,9 @@ from uuid import uuid4
 from sklearn_simlearn._core import storage, unwrap
 from sklearn_simlearn.index._estimator_file import (
     ESTIMATOR_FILE,
+    ESTIMATOR_FILES,
     dump_estimator,
-    load_estimator,
+    read_estimator,
 )
 from sklearn_simlearn.index._folder import plain_params, read_params
 from sklearn_simlearn.index.sharded import _tasks
@@ -71,7 +72,7 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
     client, folder = find_client(), Path(folder).absolute()
     header, arrays, files = {}, {}, {}
     if (folder / storage.HEADER).exists():
-        wanted = () if trusted is None else (ESTIMATOR_FILE,)
+        wanted = () if trusted is None else ESTIMATOR_FILES
         header, arrays, files = storage.open_folder(
             folder, mmap=False, wanted_files=wanted
         )
@@ -82,14 +83,14 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
             raise ValueError(f"{folder} holds no saved index.")
         if trusted is not None:
             first = folder / paths[0]
-            *_, files = storage.open_folder(first, wanted_files=(ESTIMATOR_FILE,))
+            *_, files = storage.open_folder(first, wanted_files=ESTIMATOR_FILES)
     if estimator is None:
-        if ESTIMATOR_FILE not in files:
+        if trusted is None:
             raise ValueError(
                 "Queries need an estimator: give `estimator`, or `trusted` to load "
                 "the one that was saved, if it was."
             )
-        estimator = load_estimator(files[ESTIMATOR_FILE], trusted)
+        estimator = read_estimator(files, trusted)
     params = read_params(cls, header, NOT_STORED) if header else {}
     index = cls(estimator, **params)
     encoder = estimator, unwrap.find_model(estimator)

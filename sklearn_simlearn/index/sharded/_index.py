@@ -448,12 +448,14 @@ class ShardedIndex(SnapshotIndex):
     @property
     def ids_(self):
         """Fetch the ids of the items from the workers."""
-        return _changes.fetch(self._client, self._fitted_state())[0]
+        state = self._fitted_state()
+        return _changes.fetch(self._client, state)[0]
 
     @property
     def metadata_(self):
         """Fetch the metadata of the items from the workers."""
-        return _changes.fetch(self._client, self._fitted_state())[1]
+        state = self._fitted_state()
+        return _changes.fetch(self._client, state)[1]
 
     @property
     def shards_(self):
