@@ -2,7 +2,7 @@
 
     python benchmarks/bench_search.py [PART ...] [--items N] [--queries N]
 
-where PART is sparse, growth, dense, changes or single; all of them if there is none.
+where PART is sparse, growth, dense, changes, cycles or single; all if there is none.
 The default of 1,000,000 items, and growth to 3,000,000, need 6 GB of memory; all parts
 take some 30 minutes. --items 100000 --most 100000 gives a quick look.
 Everything runs on one thread but for the column that says two. All times are the best
@@ -14,6 +14,7 @@ sparse_dot_topn, and `dense` FAISS.
 
 import argparse
 import os
+import resource
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy loads its BLAS
 
@@ -301,6 +302,32 @@ def changes(options):
     print()
 
 
+def cycles(options):
+    """Add an item and remove another, again and again: time and memory stay flat."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((10_000, 32), dtype=np.float32)
+    n_cycles = options.cycles // 10
+    rows = []
+    for backend in ("dense", "inverted"):
+        index = SimilarityIndex(
+            CosineSimilarity(use_idf=False).fit(X), backend=backend, store_items=True
+        ).fit(X)
+        number, of_parts = 0, []
+        for _ in range(10):
+            start = time.process_time()
+            for _ in range(n_cycles):
+                index.add(X[[number % len(X)]]).remove([number])
+                number += 1
+            of_parts.append(1e6 * (time.process_time() - start) / n_cycles)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+            rows.append(
+                [backend, f"{number:,}", f"{of_parts[-1]:.0f}", f"{memory:.0f}"]
+            )
+    header = ["10,000 items", "cycles", "us per cycle", "most memory so far, MiB"]
+    print_table(header, rows)
+    print()
+
+
 def single(options):
     """One query through the index beside one product with the stored items."""
     rng = np.random.default_rng(0)
@@ -342,6 +369,7 @@ PARTS = {
     "growth": growth,
     "dense": dense,
     "changes": changes,
+    "cycles": cycles,
     "single": single,
 }
 
@@ -351,6 +379,7 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--most", type=int, default=3_000_000, help="items of growth")
+    parser.add_argument("--cycles", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--output", help="CSV file for the figures of growth")
     options = parser.parse_args()

@@ -97,7 +97,8 @@ show("Images of the last writers")
 # With the new images there is more to learn from. The stored item of the plain form of
 # OASIS is the tf-idf vector, whatever was learned. So the database stays as long as the
 # weights of the words do: here the pipeline keeps the fitted ones, and trains its last
-# step.
+# step. An index that does not store its items refuses an estimator that encodes them in
+# another way.
 
 from sklearn.frozen import FrozenEstimator
 
@@ -106,7 +107,7 @@ learner = OASIS(
     search.best_params_["oasis__C"], holdout=None, n_triplets=100_000, random_state=0
 )
 retrained = make_pipeline(weights, learner).fit(X[:1700], y[:1700])
-print(index.set_estimator(retrained))
+index.set_estimator(retrained)
 
 
 def precision(index, k=10):
