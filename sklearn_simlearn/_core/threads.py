@@ -1,8 +1,10 @@
 """Numbers of threads: of kernels, of BLAS and of FAISS."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from joblib import effective_n_jobs
 
@@ -10,15 +12,6 @@ from sklearn_simlearn._core.sklearn import get_threadpool_controller
 
 # Whether this process came about by a fork, without a new program.
 _is_fork = False
-
-
-def _note_fork() -> None:
-    global _is_fork
-    _is_fork = True
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_note_fork)
 
 
 def count_threads(n_jobs: int | None) -> int:
@@ -30,9 +23,54 @@ def count_threads(n_jobs: int | None) -> int:
     return 1 if _is_fork else effective_n_jobs(n_jobs)
 
 
-def one_blas_thread():
+class _BlasLimit:
+    """The limit of BLAS threads, which holds for the process.
+
+    The first thread that needs it sets it, and the last one restores what was before.
+    If each thread did so on its own, a thread that ends between others would leave the
+    limit in place for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_users = 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_users == 0:
+                controller = get_threadpool_controller()
+                self._limiter = controller.limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            self._n_users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_users -= 1
+            if self._n_users == 0:
+                self._limiter.__exit__(*error)
+
+    def forget(self) -> None:
+        """Start again in a forked process, whose other threads are gone."""
+        self.__init__()  # type: ignore[misc]
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+def one_blas_thread() -> _BlasLimit:
     """Return a context in which BLAS uses one thread and sums in a fixed order."""
-    return get_threadpool_controller().limit(limits=1, user_api="blas")
+    return _BLAS_LIMIT
+
+
+def _note_fork() -> None:
+    global _is_fork
+    _is_fork = True
+    _BLAS_LIMIT.forget()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 @contextmanager

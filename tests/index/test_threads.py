@@ -153,13 +153,12 @@ def test_a_search_answers_from_one_state(backend):
     for reader in readers:
         reader.start()
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end and not faults:
+    while (time.monotonic() < end or writer.n_done < 30) and not faults:
         writer.change()
     is_over.set()
     for reader in readers:
         reader.join()
     assert not faults, faults[0]
-    assert writer.n_done > 20
     assert_array_equal(
         writer.index.search(writer.store(writer.Q), N_FOUND), writer.rank()
     )
