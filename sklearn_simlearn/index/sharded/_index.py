@@ -4,7 +4,6 @@ from functools import partial as bind
 from numbers import Integral
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,7 +22,11 @@ from sklearn_simlearn.index._snapshot import SnapshotIndex
 from sklearn_simlearn.index.backends._registry import BACKENDS
 from sklearn_simlearn.index.sharded import _changes, _tasks
 from sklearn_simlearn.index.sharded._folder import read_index, write_index
-from sklearn_simlearn.index.sharded._remote import find_client, find_workers
+from sklearn_simlearn.index.sharded._remote import (
+    count_bytes,
+    find_client,
+    find_workers,
+)
 from sklearn_simlearn.index.sharded._sources import find_parts, is_in_memory
 from sklearn_simlearn.index.sharded._state import assemble, build_shards, merge
 
@@ -232,7 +235,7 @@ class ShardedIndex(SnapshotIndex):
         row_bytes = 16 * (shards.common.n_features + k)
         for batch, part, Q in index._encode_queries(X, sets, row_bytes):
             index._check_queries(Q, part)
-            n_rows = max(1, MESSAGE * Q.shape[0] // max(1, _n_bytes(Q)))
+            n_rows = max(1, MESSAGE * Q.shape[0] // max(1, count_bytes(Q)))
             for some in gen_batches(Q.shape[0], n_rows):
                 barred = None
                 if exclude is not None:
@@ -497,9 +500,3 @@ class ShardedIndex(SnapshotIndex):
                 "A ShardedIndex lives on a cluster and cannot be pickled: use `save`."
             )
         return super().__getstate__()
-
-
-def _n_bytes(Q):
-    if sparse.issparse(Q):
-        return Q.data.nbytes + Q.indices.nbytes + Q.indptr.nbytes
-    return Q.nbytes

@@ -3,6 +3,8 @@
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
+from scipy import sparse
+
 from sklearn_simlearn._core.storage import DamagedError
 
 # Seconds between two looks at whether the workers that were asked are still there.
@@ -37,6 +39,13 @@ def find_workers(client):
     if not addresses:
         raise ValueError("The Dask cluster has no workers: start some first.")
     return addresses
+
+
+def count_bytes(Q):
+    """Return the size of encoded queries in a message."""
+    if sparse.issparse(Q):
+        return Q.data.nbytes + Q.indices.nbytes + Q.indptr.nbytes
+    return Q.nbytes
 
 
 @contextmanager
