@@ -465,8 +465,6 @@ class ShardedIndex(SnapshotIndex):
         """Return the names of the shards."""
         return list(self._fitted_state().names)
 
-    # -- inside --
-
     def _template(self, estimator, backend):
         """Return the index that shards are built as."""
         return SimilarityIndex(
