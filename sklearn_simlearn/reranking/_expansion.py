@@ -6,8 +6,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn.index._rerank import stored_items
 from sklearn_simlearn._core.sklearn import HasMethods, Interval
+from sklearn_simlearn.index._rerank import stored_items
 from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_queries
 from sklearn_simlearn.reranking._lists import affinities
