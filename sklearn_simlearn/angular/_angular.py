@@ -1,7 +1,6 @@
 """Query-dependent bilinear similarities, regularised by an angle."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import NamedTuple, Self
@@ -12,18 +11,15 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.encoders import Encoder, mix
+from sklearn_simlearn._core.encoders import mix
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import scale_rows
 from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     fit_context,
-    get_chunk_n_rows,
 )
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import one_blas_thread
@@ -38,12 +34,8 @@ from sklearn_simlearn.angular._candidates import (
     choose_references,
     place_references,
 )
-from sklearn_simlearn.angular._dual import (
-    Dual,
-    Matrices,
-    blocks_of_triplets,
-    to_dense,
-)
+from sklearn_simlearn.angular._dual import Dual, blocks_of_triplets
+from sklearn_simlearn.angular._encoder import QueryMatrices, to_dense
 from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
 
 # How much of the query is kept in its surrogate: what the hold-out chooses from.
@@ -536,49 +528,3 @@ class AngularBilinearRanker(SimilarityLearner):
 
     def _encoder(self, matrices, start):
         return QueryMatrices(start, matrices, matrices.mean_length(), self.n_neighbors)
-
-
-@dataclass(frozen=True, eq=False)
-class QueryMatrices(Encoder):
-    """Queries mapped by the matrices of their nearest references.
-
-    Parameters
-    ----------
-    start : Start
-        Makes rows of unit length of queries and items.
-
-    matrices : Matrices
-        One matrix per reference, or one for all.
-
-    length : float
-        Mean length of the references' surrogates, which all surrogates are divided by.
-
-    n_neighbors : int
-        Number of references whose surrogates are averaged.
-    """
-
-    start: Start
-    matrices: Matrices
-    length: float
-    n_neighbors: int
-
-    def items(self, X: Matrix) -> Matrix:
-        """Return the rows of the start."""
-        return self.start.items(X)
-
-    def queries(self, X: Matrix) -> Matrix:
-        """(angular-mean)  Return mean surrogates, by blocks of queries."""
-        Q = self.start.queries(X)
-        width = self.matrices.queries.shape[0]
-        width += 0 if sparse.issparse(Q) else Q.shape[1]
-        n_rows = get_chunk_n_rows(32 * width, max_n_rows=Q.shape[0])
-        parts = [
-            self.matrices.apply(Q[batch], self.n_neighbors)
-            for batch in gen_batches(Q.shape[0], n_rows)
-        ]
-        if sparse.issparse(Q):
-            surrogates = sparse.vstack(parts, format="csr")
-        else:
-            surrogates = np.concatenate(parts)
-        factor = 1 / self.length if self.length else 0
-        return scale_rows(surrogates, np.full(Q.shape[0], factor))

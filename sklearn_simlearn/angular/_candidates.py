@@ -13,7 +13,8 @@ from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, get_threadpool_controller
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.angular._dual import Block, blocks_of_pairs, largest, like
+from sklearn_simlearn.angular._dual import Block, blocks_of_pairs
+from sklearn_simlearn.angular._encoder import largest, like
 
 
 def check_references(references, X: Matrix):

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.products import inner_products
-from sklearn_simlearn._core.rows import row_dots, scale_rows
-from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._core.rows import scale_rows
 from sklearn_simlearn.angular._angular_fast import grams_csr, grams_dense, smo
+from sklearn_simlearn.angular._encoder import Matrices, like, multiply, to_dense
 
 # Candidates of one kind in a block: what bounds its Gram matrix to 2 MiB.
 BLOCK_SIDE = 256
@@ -277,62 +276,6 @@ class Dual:
         )
 
 
-class Matrices(NamedTuple):
-    """The learned matrices: diag(v) + k I, or q v' + k I, one per reference q.
-
-    Where they are `pooled` there is one for all, diag(v) + k I or the sum of all q v'
-    and k I.
-    """
-
-    queries: Matrix  # the references q
-    directions: Matrix  # v
-    identity_weights: np.ndarray  # k
-    norms: np.ndarray  # |W|
-    angles: np.ndarray  # to the identity
-    diagonal: bool
-    pooled: bool
-
-    def apply(self, Q: Matrix, n_neighbors: int) -> Matrix:
-        """(angular-mean): the mean of W'q / |W| over the nearest references."""
-        n_queries, n_references = Q.shape[0], self.queries.shape[0]
-        cosines = inner_products(Q, self.queries)
-        if self.pooled:
-            on_identity = np.repeat(self.identity_weights / self.norms, n_queries)
-            if self.diagonal:
-                learned = multiply(Q, to_dense(self.directions) / self.norms[0])
-            else:
-                learned = (cosines / self.norms[0]) @ self.directions
-        else:
-            k = min(n_neighbors, n_references)
-            nearest = largest(cosines, k)
-            share = 1 / (k * self.norms[nearest])
-            on_identity = np.sum(share * self.identity_weights[nearest], axis=1)
-            if not self.diagonal:
-                share = share * np.take_along_axis(cosines, nearest, axis=1)
-            share = share.astype(Q.dtype).ravel()
-            learned = sparse.csr_array(
-                (share, nearest.ravel(), np.arange(n_queries + 1) * k),
-                shape=(n_queries, n_references),
-            )
-            learned = learned @ self.directions
-            if self.diagonal:
-                learned = multiply(Q, like(learned, Q))
-        surrogates = like(learned, Q) + scale_rows(Q, on_identity)
-        return surrogates.astype(Q.dtype, copy=False)
-
-    def mean_length(self) -> float:
-        """Mean length of the references' own W'q / |W|."""
-        if self.pooled:
-            own = self.apply(self.queries, 1)
-        else:
-            own = self.directions
-            if self.diagonal:
-                own = multiply(self.queries, own)
-            own = own + scale_rows(self.queries, self.identity_weights)
-            own = scale_rows(own, 1 / self.norms)
-        return float(np.sqrt(row_dots(own, own)).mean())
-
-
 class Batch:
     """Problems of one block each, solved at once."""
 
@@ -530,33 +473,3 @@ def _csr_arrays(*matrices):
 
 
 # -- rows, arrays and CSR alike --
-
-
-def to_dense(X):
-    return X.toarray() if sparse.issparse(X) else X
-
-
-def like(rows, X):
-    """Rows in a container of the kind of X."""
-    return sparse.csr_array(rows) if sparse.issparse(X) else to_dense(rows)
-
-
-def multiply(X, Y):
-    """Product entry by entry, sparse if X is."""
-    return sparse.csr_array(X.multiply(Y)) if sparse.issparse(X) else X * Y
-
-
-def largest(S: np.ndarray, k: int) -> np.ndarray:
-    """Columns of the k largest cosines of each row in ascending order.
-
-    Of equal ones the first are taken. Rounding errors do not count: or dense and sparse
-    data, or two BLAS libraries, would break ties in different ways.
-    """
-    S = np.round(S, 5 if S.dtype == np.float32 else 12)
-    threshold = np.partition(S, S.shape[1] - k, axis=1)[:, [S.shape[1] - k]]
-    keep = threshold <= S
-    for row in np.flatnonzero(np.count_nonzero(keep, axis=1) > k):
-        tied = np.flatnonzero(S[row] == threshold[row])
-        n_spare = np.count_nonzero(keep[row]) - k
-        keep[row, tied[len(tied) - n_spare :]] = False
-    return np.nonzero(keep)[1].reshape(len(S), k)

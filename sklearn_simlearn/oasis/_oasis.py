@@ -1,7 +1,6 @@
 """Online algorithm for scalable image similarity (OASIS)."""
 
 from copy import deepcopy
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Self
 
@@ -13,10 +12,8 @@ from sklearn.callback import with_callbacks
 
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.dask_batches import partial_fit_partitions
-from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.rows import append_columns, row_dots
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets, triplet_sampler
@@ -24,6 +21,7 @@ from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn._holdout import HOLDOUT, choose, warn_of_no_holdout
 from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
 from sklearn_simlearn.oasis._dask import learn_held_out, learn_plain
+from sklearn_simlearn.oasis._encoders import Bilinear, Dissimilarity, Factors
 from sklearn_simlearn.oasis._path import Path
 from sklearn_simlearn.oasis._steps import (
     Rankers,
@@ -442,57 +440,6 @@ class OASIS(SimilarityLearner):
         if self.symmetric == "dissimilarity":
             encoder = Dissimilarity(encoder)
         return {"encoder_": encoder, "W_": W, **attributes}
-
-
-@dataclass(frozen=True, eq=False)
-class Bilinear(Encoder):
-    """q' W x: items are stored as they are."""
-
-    W: np.ndarray
-
-    def queries(self, X):
-        """Return X W."""
-        return X @ self.W
-
-    def items(self, X):
-        """Return the rows themselves."""
-        return X
-
-
-@dataclass(frozen=True, eq=False)
-class Factors(Encoder):
-    """q' L' R x, with R = L if there is one factor only."""
-
-    left: np.ndarray
-    right: np.ndarray | None = None
-
-    def queries(self, X):
-        """Return X L'."""
-        return X @ self.left.T
-
-    def items(self, X):
-        """Return X R'."""
-        return X @ (self.left if self.right is None else self.right).T
-
-
-@dataclass(frozen=True, eq=False)
-class Dissimilarity(Encoder):
-    """-(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q, from an encoder of q' W x."""
-
-    bilinear: Encoder
-
-    def queries(self, X):
-        """Return the columns of 2 q' W x, 1 and -q' W q."""
-        left, own = self.bilinear.queries(X), self._own(X)
-        return append_columns(2 * left, np.column_stack([np.ones_like(own), -own]))
-
-    def items(self, X):
-        """Return the columns of x, -x' W x and 1."""
-        right, own = self.bilinear.items(X), self._own(X)
-        return append_columns(right, np.column_stack([-own, np.ones_like(own)]))
-
-    def _own(self, X):
-        return row_dots(self.bilinear.queries(X), self.bilinear.items(X))
 
 
 def _factorise(W, rank):

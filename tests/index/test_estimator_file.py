@@ -22,8 +22,8 @@ from sklearn.preprocessing import FunctionTransformer
 import sklearn_simlearn
 from sklearn_simlearn import OASIS, ClassPosteriorSimilarity
 from sklearn_simlearn._core import storage
-from sklearn_simlearn.comparison._command_line import main
 from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
+from sklearn_simlearn.comparison._command_line import main
 from sklearn_simlearn.index import SimilarityIndex, _estimator_file
 from sklearn_simlearn.posterior import _posterior
 from sklearn_simlearn.similarities import CosineSimilarity

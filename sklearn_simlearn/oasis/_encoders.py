@@ -1,0 +1,60 @@
+"""Encoders of the plain form of OASIS."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.rows import append_columns, row_dots
+from sklearn_simlearn._core.typing import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Bilinear(Encoder):
+    """q' W x: items are stored as they are."""
+
+    W: np.ndarray
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return X W."""
+        return X @ self.W
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the rows themselves."""
+        return X
+
+
+@dataclass(frozen=True, eq=False)
+class Factors(Encoder):
+    """q' L' R x, with R = L if there is one factor only."""
+
+    left: np.ndarray
+    right: np.ndarray | None = None
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return X L'."""
+        return X @ self.left.T
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return X R'."""
+        return X @ (self.left if self.right is None else self.right).T
+
+
+@dataclass(frozen=True, eq=False)
+class Dissimilarity(Encoder):
+    """-(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q, from an encoder of q' W x."""
+
+    bilinear: Encoder
+
+    def queries(self, X: Matrix) -> Matrix:
+        """Return the columns of 2 q' W x, 1 and -q' W q."""
+        left, own = self.bilinear.queries(X), self._own(X)
+        return append_columns(2 * left, np.column_stack([np.ones_like(own), -own]))
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return the columns of x, -x' W x and 1."""
+        right, own = self.bilinear.items(X), self._own(X)
+        return append_columns(right, np.column_stack([-own, np.ones_like(own)]))
+
+    def _own(self, X):
+        return row_dots(self.bilinear.queries(X), self.bilinear.items(X))
