@@ -1,171 +1,29 @@
-"""Kernels of the angular ranker: Gram matrices of the candidates, and the SMO solver.
+"""Kernel of the angular ranker: the SMO solver.
 
 Notation and equation labels are those of doc/learners/angular.rst. A block holds some
 candidates of one reference query and some triplets among them. Each block is worked on
 by one thread from start to end, so nothing depends on the number of threads.
 """
 
-from cython cimport floating
 from cython.parallel cimport prange, threadid
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t
 import numpy as np
-
-from sklearn_simlearn._core.blas cimport dot, gemv, syrk
 
 cdef extern from "simd.h":
     void add_difference(
         double* scores, double step, const double* gain, const double* loss,
         Py_ssize_t n) noexcept nogil
 
-ctypedef fused index:
-    int32_t
-    int64_t
-
 # What stands in for a curvature of zero, of candidates with equal features: any
 # positive number does, since the step is cut at the bounds.
 cdef double SMALLEST = np.finfo(np.float64).tiny
 
-
-# -- Gram matrices, (angular-gram) --
-
-
-def grams_dense(
-    const floating[:, ::1] X,            # in
-    const floating[:, ::1] references,   # in
-    const int64_t[::1] reference,        # in: of each block
-    const int64_t[::1] candidates,       # in: rows of X, block after block
-    const int64_t[::1] offsets,          # in: block b has offsets[b:b + 2]
-    const int64_t[::1] gram_offsets,     # in: and this slice of the Gram matrices
-    bint diagonal,
-    double kappa,
-    int n_threads,
-    double[::1] grams,                   # out
-):
-    """K = Z Z' + kappa t t' of each block, whatever the precision of X in float64."""
-    cdef Py_ssize_t n_blocks = reference.shape[0]
-    cdef Py_ssize_t n_features = X.shape[1]
-    cdef int64_t most = 1
-    cdef Py_ssize_t b
-    for b in range(n_blocks):
-        most = max(most, offsets[b + 1] - offsets[b])
-    cdef double[:, ::1] Z = np.empty((n_threads, most * n_features))
-    cdef double[:, ::1] q = np.empty((n_threads, n_features))
-    cdef double[:, ::1] t = np.empty((n_threads, most))
-    cdef int thread
-
-    for b in prange(n_blocks, nogil=True, num_threads=n_threads, schedule="dynamic"):
-        thread = threadid()
-        gram_dense(
-            X, &references[reference[b], 0], &candidates[offsets[b]],
-            offsets[b + 1] - offsets[b], n_features, diagonal, kappa,
-            &Z[thread, 0], &q[thread, 0], &t[thread, 0], &grams[gram_offsets[b]],
-        )
-
-
-cdef void gram_dense(
-    const floating[:, ::1] X, const floating* reference, const int64_t* rows,
-    Py_ssize_t n_rows, Py_ssize_t n_features, bint diagonal, double kappa,
-    double* Z, double* q, double* t, double* gram,
-) noexcept nogil:
-    cdef Py_ssize_t i, k
-    cdef double norm2 = 1.0
-    cdef const floating* x
-    for i in range(n_rows):
-        x = &X[rows[i], 0]
-        for k in range(n_features):
-            Z[i * n_features + k] = x[k] * <double>reference[k] if diagonal else x[k]
-    # t_i = <x_i, q>, where a diagonal Z has q in it already.
-    for k in range(n_features):
-        q[k] = 1.0 if diagonal else reference[k]
-    if not diagonal:
-        norm2 = dot(n_features, q, q)
-    gemv(n_rows, n_features, Z, q, t)
-    syrk(n_rows, n_features, Z, gram)
-    add_rank_one(n_rows, norm2, kappa, t, gram)
-
-
-def grams_csr(
-    const floating[::1] data,            # in: X
-    const index[::1] indices,            # in
-    const int64_t[::1] indptr,           # in
-    const floating[::1] q_data,          # in: the references
-    const index[::1] q_indices,          # in
-    const int64_t[::1] q_indptr,         # in
-    Py_ssize_t n_features,
-    const int64_t[::1] reference,        # in
-    const int64_t[::1] candidates,       # in
-    const int64_t[::1] offsets,          # in
-    const int64_t[::1] gram_offsets,     # in
-    bint diagonal,
-    double kappa,
-    int n_threads,
-    double[::1] grams,                   # out
-):
-    """As `grams_dense`, for rows in CSR format without duplicates."""
-    cdef Py_ssize_t n_blocks = reference.shape[0]
-    cdef int64_t most = 1
-    cdef Py_ssize_t b
-    for b in range(n_blocks):
-        most = max(most, offsets[b + 1] - offsets[b])
-    # A row laid out over all features; zero between its uses.
-    cdef double[:, ::1] q = np.zeros((n_threads, n_features))
-    cdef double[:, ::1] x = np.zeros((n_threads, n_features))
-    cdef double[:, ::1] t = np.empty((n_threads, most))
-    cdef int thread
-
-    for b in prange(n_blocks, nogil=True, num_threads=n_threads, schedule="dynamic"):
-        thread = threadid()
-        gram_csr(
-            data, indices, indptr, q_data, q_indices, q_indptr[reference[b]],
-            q_indptr[reference[b] + 1], &candidates[offsets[b]],
-            offsets[b + 1] - offsets[b], diagonal, kappa,
-            &q[thread, 0], &x[thread, 0], &t[thread, 0], &grams[gram_offsets[b]],
-        )
-
-
-cdef void gram_csr(
-    const floating[::1] data, const index[::1] indices, const int64_t[::1] indptr,
-    const floating[::1] q_data, const index[::1] q_indices, int64_t q_start,
-    int64_t q_end, const int64_t* rows, Py_ssize_t n_rows, bint diagonal,
-    double kappa, double* q, double* x, double* t, double* gram,
-) noexcept nogil:
-    cdef Py_ssize_t i, j
-    cdef int64_t k
-    cdef double norm2 = 0.0, total
-    for k in range(q_start, q_end):
-        q[q_indices[k]] = q_data[k]
-        norm2 += <double>q_data[k] * <double>q_data[k]
-    for i in range(n_rows):
-        t[i] = 0.0
-        for k in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            total = q[indices[k]] * <double>data[k]
-            t[i] += total
-            x[indices[k]] = total * q[indices[k]] if diagonal else <double>data[k]
-        for j in range(i + 1):
-            total = 0.0
-            for k in range(indptr[rows[j]], indptr[rows[j] + 1]):
-                total += x[indices[k]] * <double>data[k]
-            gram[i * n_rows + j] = total
-        for k in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            x[indices[k]] = 0.0
-    for k in range(q_start, q_end):
-        q[q_indices[k]] = 0.0
-    add_rank_one(n_rows, 1.0 if diagonal else norm2, kappa, t, gram)
-
-
-cdef void add_rank_one(
-    Py_ssize_t n, double scale, double kappa, const double* t, double* gram
-) noexcept nogil:
-    """gram = scale * gram + kappa * outer(t, t), both triangles from the lower one."""
-    cdef Py_ssize_t i, j
-    for i in range(n):
-        for j in range(i + 1):
-            gram[i * n + j] = scale * gram[i * n + j] + kappa * t[i] * t[j]
-            gram[j * n + i] = gram[i * n + j]
-
-
-# -- The solver --
+# Conjugate gradients that are tried at a time, and how many times their work has been
+# done by steps of one triplet before.
+cdef enum:
+    N_CONJUGATE = 16
+    N_WORK = 8
 
 
 cdef struct Problem:
@@ -229,9 +87,7 @@ def smo(
                 &grams[gram_offsets[b]], offsets[b + 1] - offsets[b],
                 &relevant[triplet_offsets[b]], &irrelevant[triplet_offsets[b]],
                 triplet_offsets[b + 1] - triplet_offsets[b], C, tol, max_iter,
-                &free[thread, 0], &of_triplets[thread, 0, 0],
-                &of_triplets[thread, 1, 0], &of_triplets[thread, 2, 0],
-                &of_candidates[thread, 0, 0], &of_candidates[thread, 1, 0],
+                &free[thread, 0], of_triplets[thread], of_candidates[thread],
                 &alpha[triplet_offsets[b]], &scores[offsets[b]], &report[b, 0],
             )
 
@@ -240,8 +96,7 @@ cdef void solve_block(
     const double* gram, Py_ssize_t n_candidates,
     const int32_t* relevant, const int32_t* irrelevant, Py_ssize_t n_triplets,
     double C, double tol, int64_t max_iter,
-    int32_t* free, double* inverse, double* step, double* last_step,
-    double* score_step, double* last_score_step,
+    int32_t* free, double[:, ::1] of_triplets, double[:, ::1] of_candidates,
     double* alpha, double* scores, double* report,
 ) noexcept nogil:
     cdef Problem problem
@@ -249,14 +104,17 @@ cdef void solve_block(
     problem.gram, problem.n_candidates = gram, n_candidates
     problem.relevant, problem.irrelevant = relevant, irrelevant
     problem.n_triplets, problem.C = n_triplets, C
-    problem.alpha, problem.scores, problem.inverse = alpha, scores, inverse
-    scratch.free, scratch.step, scratch.last_step = free, step, last_step
-    scratch.score_step, scratch.last_score_step = score_step, last_score_step
+    problem.alpha, problem.scores = alpha, scores
+    problem.inverse = &of_triplets[0, 0]
+    scratch.free = free
+    scratch.step, scratch.last_step = &of_triplets[1, 0], &of_triplets[2, 0]
+    scratch.score_step = &of_candidates[0, 0]
+    scratch.last_score_step = &of_candidates[1, 0]
 
     cdef Py_ssize_t t, i, j
     for t in range(n_triplets):
         i, j = relevant[t], irrelevant[t]
-        inverse[t] = 1.0 / max(
+        problem.inverse[t] = 1.0 / max(
             SMALLEST,
             gram[i * n_candidates + i] + gram[j * n_candidates + j]
             - 2.0 * gram[i * n_candidates + j])
@@ -281,7 +139,8 @@ cdef int64_t minimise(
     until they are ten times better than the worst of all. It ends with a visit to all
     triplets that finds none to move.
     """
-    cdef int64_t n_steps = 0, moved
+    cdef int64_t interval = N_WORK * N_CONJUGATE * p.n_candidates
+    cdef int64_t n_steps = 0, due = interval, moved
     cdef Py_ssize_t n_free, k, t, i
     cdef double worst, slack
     cdef bint has_last
@@ -296,6 +155,9 @@ cdef int64_t minimise(
             if 0.0 < p.alpha[t] < p.C:
                 scratch.free[n_free] = <int32_t>t
                 n_free += 1
+        if n_steps >= due:
+            conjugate(p, scratch, n_free, tol)
+            due = n_steps + interval
         has_last = False
         while n_steps < max_steps:
             for k in range(n_free):
@@ -307,6 +169,9 @@ cdef int64_t minimise(
                 break
             n_steps += moved
             has_last = extrapolate(p, scratch, n_free, has_last)
+            if n_steps >= due:
+                conjugate(p, scratch, n_free, tol)
+                due, has_last = n_steps + interval, False
     return n_steps
 
 
@@ -415,3 +280,80 @@ cdef bint extrapolate(
         p.scores[i] += u
         last_scores[i] = d_scores[i] + u
     return share == 1.0
+
+
+cdef void conjugate(
+    Problem* p, Scratch* scratch, Py_ssize_t n_free, double tol
+) noexcept nogil:
+    """Conjugate gradients over the triplets strictly between the bounds.
+
+    (angular-face): if features of candidates are equal or depend on each other, Q is
+    singular, and along some directions only the box ends the descent. Sweeps and planes
+    may need millions of small steps there, conjugate gradients one for each different
+    eigenvalue. A step that reaches the box leaves a smaller face, where they start
+    again.
+    """
+    cdef double* d = scratch.step
+    cdef double beta, square = 0.0, last, slope, curvature, length, worst, g
+    cdef Py_ssize_t k, t, i
+    cdef int _iteration
+    for _iteration in range(N_CONJUGATE):
+        last, square, worst = square, 0.0, 0.0
+        for k in range(n_free):
+            t = scratch.free[k]
+            if 0.0 < p.alpha[t] < p.C:
+                g = gradient(p, t)
+                worst = max(worst, fabs(g))
+                square += g * g
+        if worst <= tol:
+            return
+        beta = square / last if last > 0.0 else 0.0
+        slope, curvature, length = 0.0, 0.0, INFINITY
+        for k in range(n_free):
+            t = scratch.free[k]
+            if 0.0 < p.alpha[t] < p.C:
+                g = gradient(p, t)
+                d[k] = beta * d[k] - g if beta > 0.0 else -g
+                slope += d[k] * g
+            else:
+                d[k] = 0.0
+        if slope >= 0.0:
+            return
+        find_score_step(p, scratch, n_free)
+        for k in range(n_free):
+            t = scratch.free[k]
+            if d[k] != 0.0:
+                curvature += d[k] * (
+                    scratch.score_step[p.relevant[t]]
+                    - scratch.score_step[p.irrelevant[t]])
+                length = min(
+                    length, (p.C - p.alpha[t] if d[k] > 0.0 else -p.alpha[t]) / d[k])
+        if curvature > 0.0 and -slope < length * curvature:
+            length = -slope / curvature
+        else:
+            square = 0.0  # the box
+        for k in range(n_free):
+            t = scratch.free[k]
+            p.alpha[t] = min(max(p.alpha[t] + length * d[k], 0.0), p.C)
+        for i in range(p.n_candidates):
+            p.scores[i] += length * scratch.score_step[i]
+
+
+cdef void find_score_step(
+    Problem* p, Scratch* scratch, Py_ssize_t n_free
+) noexcept nogil:
+    """Scores of the step of the free triplets alone: K times its sums by candidate."""
+    cdef double* weight = scratch.last_score_step
+    cdef double* out = scratch.score_step
+    cdef const double* row
+    cdef Py_ssize_t k, t, i, j
+    for i in range(p.n_candidates):
+        weight[i] = out[i] = 0.0
+    for k in range(n_free):
+        t = scratch.free[k]
+        weight[p.relevant[t]] += scratch.step[k]
+        weight[p.irrelevant[t]] -= scratch.step[k]
+    for j in range(p.n_candidates):
+        row = p.gram + j * p.n_candidates
+        for i in range(p.n_candidates):
+            out[i] += weight[j] * row[i]

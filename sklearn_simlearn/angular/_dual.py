@@ -11,8 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from sklearn_simlearn._core.rows import scale_rows
-from sklearn_simlearn.angular._angular_fast import grams_csr, grams_dense, smo
+from sklearn_simlearn.angular._angular_fast import smo
 from sklearn_simlearn.angular._encoder import Matrices, like, multiply, to_dense
+from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
 
 # Candidates of one kind in a block: what bounds its Gram matrix to 2 MiB.
 BLOCK_SIDE = 256
@@ -170,21 +171,18 @@ class Dual:
         gram_offsets = _offsets(n_rows**2)
         triplet_offsets = _offsets(n_triplets)
         grams = np.empty(gram_offsets[-1])
-        layout = (
+        layout = Blocks(
             self.reference[numbers],
             np.concatenate([block.rows for block in blocks]),
             offsets,
             gram_offsets,
-            self.diagonal,
-            self.kappa,
-            n_threads,
-            grams,
         )
+        common = layout, self.diagonal, self.kappa, n_threads, grams
         if sparse.issparse(self.X):
             rows, queries = _csr_arrays(self.X, self.references)
-            grams_csr(*rows, *queries, self.X.shape[1], *layout)
+            grams_csr(*rows, *queries, self.X.shape[1], *common)
         else:
-            grams_dense(self.X, self.references, *layout)
+            grams_dense(self.X, self.references, *common)
 
         if scores is None:
             scores = np.zeros(offsets[-1])

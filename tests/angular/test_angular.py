@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import sklearn
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -23,7 +23,8 @@ from sklearn_simlearn._core.rows import (
     unit_rows,
 )
 from sklearn_simlearn.angular import _angular, _dual
-from sklearn_simlearn.angular._angular_fast import grams_csr, grams_dense, smo
+from sklearn_simlearn.angular._angular_fast import smo
+from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -109,18 +110,18 @@ def test_grams_match_the_numeric_inverse(matrix, sigma, kind, dtype, rng):
         np.concatenate([[0], np.cumsum(n)]) for n in (sizes, sizes**2)
     )
     out = np.full(gram_offsets[-1], np.nan)
-    layout = (owner, rows, offsets, gram_offsets, matrix == "diagonal")
-    layout += (kappa(sigma, 5), 2, out)
     for array in (X, references, rows):
         array.flags.writeable = False  # joblib hands workers read-only memory maps
+    layout = Blocks(owner, rows, offsets, gram_offsets)
+    common = (layout, matrix == "diagonal", kappa(sigma, 5), 2, out)
     if kind == "dense":
-        grams_dense(X, references, *layout)
+        grams_dense(X, references, *common)
     else:
         arrays = []
         for part in (sparse.csr_array(X), sparse.csr_array(references)):
             arrays += [part.data, part.indices.astype(kind)]
             arrays += [part.indptr.astype(np.int64)]
-        grams_csr(*arrays, 5, *layout)
+        grams_csr(*arrays, 5, *common)
 
     inverse = np.linalg.inv(regulariser(5, sigma, matrix))
     for b in range(3):
@@ -235,6 +236,11 @@ def test_smo_solves_the_problem_of_liblinear(C, rng):
     sigma=st.sampled_from([0.0, 0.3, 0.95, 0.999]),
     coarse=st.booleans(),
 )
+# Of rank 1 and 2, with a large C: millions of steps without conjugate gradients.
+@example(1, 4, 2, 1, 2.0, 0.999, True)
+@example(361125004, 5, 9, 2, 3.0, 0.999, True)
+@example(852017905, 7, 8, 2, 3.0, 0.999, True)
+@example(1046402100, 9, 8, 2, 3.0, 0.999, False)
 def test_smo_always_ends_in_an_optimum(
     seed, n_relevant, n_irrelevant, d, log_C, sigma, coarse
 ):
