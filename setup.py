@@ -88,8 +88,8 @@ extensions = [
     Extension(
         ".".join(pyx.with_suffix("").parts),
         [pyx.as_posix()],
-        depends=["sklearn_simlearn/_core/simd.h"],
-        include_dirs=["sklearn_simlearn/_core"],
+        depends=["sklearn_simlearn/_core/simd.h", *map(str, pyx.parent.glob("*.h"))],
+        include_dirs=["sklearn_simlearn/_core", pyx.parent.as_posix()],
     )
     for pyx in kernels
 ]

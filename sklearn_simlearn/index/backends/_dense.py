@@ -7,6 +7,8 @@ import numpy as np
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn.index.backends._blocked_items import N_QUERIES, BlockedItems
 from sklearn_simlearn.index.backends._dense_fast import (
+    Block,
+    Queries,
     encode,
     find_best,
     finish_search,
@@ -61,7 +63,7 @@ class DenseItems(BlockedItems):
         length = np.sqrt(np.einsum("ij,ij->i", Q, Q, dtype=np.float64))
         is_coded = self.n_features in CODED and len(Q) <= N_QUERIES_CODED
         codes, steps, errors = _encode(Q, np.int16, is_coded)
-        reach = (length + errors).astype(self.dtype, copy=False)
+        steps, reach = steps.astype(np.float64, copy=False), length + errors
         # The kernel has threads of its own.
         with nullcontext() if is_coded else one_blas_thread():
             for first in range(0, Q.shape[0], N_QUERIES):
@@ -69,19 +71,21 @@ class DenseItems(BlockedItems):
                 scratch = make_scratch(
                     n_threads, len(Q[chunk]), scores.shape[1], self.dtype
                 )
-                for block_rows, (items, longest, *coded) in self._read():
+                queries = Queries(
+                    codes[chunk],
+                    steps[chunk],
+                    reach[chunk],
+                    excluded[0][first : first + N_QUERIES + 1],
+                    excluded[1],
+                )
+                for block_rows, (items, longest, item_codes, *coded) in self._read():
+                    margin = longest * (relative * length[chunk] + errors[chunk])
                     find_best(
                         Q[chunk],
-                        codes[chunk],
-                        steps[chunk],
-                        reach[chunk],
-                        longest * (relative * length[chunk] + errors[chunk]),
-                        block_rows.start,
+                        queries,
+                        Block(block_rows.start, item_codes, alive[block_rows], margin),
                         items,
                         *coded,
-                        alive[block_rows],
-                        excluded[0][first : first + N_QUERIES + 1],
-                        excluded[1],
                         n_threads,
                         *scratch,
                     )

@@ -231,6 +231,33 @@ cdef inline void dots(
         dots_double(X, n_rows, n_cols, y, out)
 
 
+cdef class Queries:
+    """Queries in codes, and the rows each of them leaves out."""
+
+    cdef const int16_t[:, ::1] codes        # in: no columns where items have no codes
+    cdef const double[::1] steps            # in
+    cdef const double[::1] reach            # in: |t k|
+    cdef const int64_t[::1] excluded_start  # in: of each query
+    cdef const int64_t[::1] excluded        # in: in order
+
+    def __init__(self, codes, steps, reach, excluded_start, excluded):
+        self.codes, self.steps, self.reach = codes, steps, reach
+        self.excluded_start, self.excluded = excluded_start, excluded
+
+
+cdef class Block:
+    """Items of a block, without their values."""
+
+    cdef int64_t first_row
+    cdef const int8_t[:, ::1] codes         # in
+    cdef const uint8_t[::1] alive           # in: items to choose from
+    cdef const double[::1] margin           # in: how far scores of a query may be off
+
+    def __init__(self, first_row, codes, alive, margin):
+        self.first_row = first_row
+        self.codes, self.alive, self.margin = codes, alive, margin
+
+
 def make_scratch(n_threads, n_queries, k, dtype):
     """Memory that `find_best` works in, and per thread the best items it found."""
     return (
@@ -244,18 +271,11 @@ def make_scratch(n_threads, n_queries, k, dtype):
 
 def find_best(
     const floating[:, ::1] queries,      # in
-    const int16_t[:, ::1] query_codes,   # in: no columns where items have no codes
-    const floating[::1] query_steps,     # in
-    const floating[::1] reach,           # in: |t k|
-    const double[::1] margin,            # in: how far scores may be off besides
-    int64_t first_row,                   # of the block
-    const floating[:, ::1] items,        # in: a block
-    const int8_t[:, ::1] codes,          # in
+    Queries coded,
+    Block block,
+    const floating[:, ::1] items,        # in: of the block
     const floating[::1] steps,           # in
     const floating[::1] errors,          # in
-    const uint8_t[::1] alive,            # in: items to choose from
-    const int64_t[::1] excluded_start,   # in: rows left out per query, in order
-    const int64_t[::1] excluded,         # in
     int n_threads,
     floating[:, :, ::1] tile_scores,     # scratch: thread, query, item
     int32_t[:, ::1] found,               # scratch
@@ -264,40 +284,35 @@ def find_best(
     int64_t[:, ::1] n_found,             # in, out
 ):
     """Look through a block for the best items of each query."""
-    cdef Py_ssize_t n_items = items.shape[0], tile
+    cdef Py_ssize_t tile
     cdef int t
     for tile in prange(
-        (n_items + TILE - 1) // TILE, nogil=True, num_threads=n_threads,
+        (items.shape[0] + TILE - 1) // TILE, nogil=True, num_threads=n_threads,
         schedule="dynamic", chunksize=1,
     ):
         t = threadid()
         visit_tile(
-            tile * TILE, min(TILE, n_items - tile * TILE), queries, query_codes,
-            query_steps, reach, margin, first_row, items, codes, steps, errors, alive,
-            excluded_start, excluded, &tile_scores[t, 0, 0], &found[t, 0],
-            best_scores[t], best_rows[t], n_found[t],
-        )
+            tile * TILE, queries, coded, block, items, steps, errors,
+            &tile_scores[t, 0, 0], &found[t, 0], best_scores[t], best_rows[t],
+            n_found[t])
 
 
 cdef void visit_tile(
-    Py_ssize_t first, Py_ssize_t n_items, const floating[:, ::1] queries,
-    const int16_t[:, ::1] query_codes, const floating[::1] query_steps,
-    const floating[::1] reach, const double[::1] margin, int64_t first_row,
-    const floating[:, ::1] items, const int8_t[:, ::1] codes,
-    const floating[::1] steps, const floating[::1] errors, const uint8_t[::1] alive,
-    const int64_t[::1] excluded_start, const int64_t[::1] excluded, floating* scores,
-    int32_t* found,
+    Py_ssize_t first, const floating[:, ::1] queries, Queries coded, Block block,
+    const floating[:, ::1] items, const floating[::1] steps,
+    const floating[::1] errors, floating* scores, int32_t* found,
     floating[:, ::1] best_scores, int64_t[:, ::1] best_rows, int64_t[::1] n_found,
 ) noexcept nogil:
-    cdef Py_ssize_t k = best_scores.shape[1], n_features = queries.shape[1]
-    cdef Py_ssize_t query, i, place, begin, end
+    cdef Py_ssize_t n_items = min(TILE, items.shape[0] - first)
+    cdef Py_ssize_t query, begin, end
     cdef int32_t n_large
-    cdef floating limit, score
-    if query_codes.shape[1] > 0:
+    cdef floating limit
+    if coded.codes.shape[1] > 0:
         for query in range(queries.shape[0]):
             find_bounds(
-                codes, steps, errors, first, n_items, &query_codes[query, 0],
-                query_steps[query], reach[query], found, scores + query * TILE)
+                block.codes, steps, errors, first, n_items, &coded.codes[query, 0],
+                <floating>coded.steps[query], <floating>coded.reach[query], found,
+                scores + query * TILE)
     else:
         multiply(queries, &items[first, 0], n_items, scores, TILE)
     for query in range(queries.shape[0]):
@@ -306,21 +321,36 @@ cdef void visit_tile(
         while begin < n_items:
             end = min(max(PART, 2 * begin), n_items)
             limit = -INFINITY
-            if n_found[query] == k:
-                limit = just_below(<floating>(best_scores[query, 0] - margin[query]))
+            if n_found[query] == best_scores.shape[1]:
+                limit = just_below(
+                    <floating>(best_scores[query, 0] - block.margin[query]))
             n_large = find_large(
                 scores + query * TILE + begin, <int32_t>(end - begin), limit, found)
-            for i in range(n_large):
-                place = first + begin + found[i]
-                if alive[place] and not is_listed(
-                    first_row + place, &excluded[0], excluded_start[query],
-                    excluded_start[query + 1],
-                ):
-                    dots(&items[place, 0], 1, n_features, &queries[query, 0], &score)
-                    push(
-                        &best_scores[query, 0], &best_rows[query, 0], &n_found[query],
-                        k, score, first_row + place)
+            score_large(
+                n_large, found, first + begin, queries[query], items, coded, query,
+                block, best_scores[query], &best_rows[query, 0], &n_found[query])
             begin = end
+
+
+cdef inline void score_large(
+    int32_t n_large, const int32_t* found, Py_ssize_t first,
+    const floating[::1] query_values, const floating[:, ::1] items, Queries coded,
+    Py_ssize_t query, Block block, floating[::1] best_scores, int64_t* best_rows,
+    int64_t* n_found,
+) noexcept nogil:
+    """Score items whose bound is large, and take them among the best if they are."""
+    cdef Py_ssize_t i, place
+    cdef floating score
+    for i in range(n_large):
+        place = first + found[i]
+        if block.alive[place] and not is_listed(
+            block.first_row + place, &coded.excluded[0], coded.excluded_start[query],
+            coded.excluded_start[query + 1],
+        ):
+            dots(&items[place, 0], 1, items.shape[1], &query_values[0], &score)
+            push(
+                &best_scores[0], best_rows, n_found, best_scores.shape[0], score,
+                block.first_row + place)
 
 
 def finish_search(

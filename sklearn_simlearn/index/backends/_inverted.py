@@ -12,9 +12,11 @@ from sklearn_simlearn.index.backends._blocked_items import (
 )
 from sklearn_simlearn.index.backends._invert_fast import invert
 from sklearn_simlearn.index.backends._inverted_fast import (
+    Block,
+    Queries,
+    Scratch,
     find_best,
     finish_search,
-    make_scratch,
 )
 
 # Of the k-th score, what skipped words may add up to at first; it adapts per query.
@@ -61,24 +63,32 @@ class InvertedFile(BlockedItems):
         indptr, words, values = Q
         n_queries, k = scores.shape
         n_threads, n_lists = min(n_threads, n_queries), int(np.diff(indptr).max())
-        scratch = make_scratch(n_threads, self.n_features, n_lists, k, self.dtype)
+        scratch = Scratch(n_threads, n_lists, k)
+        query_rows = np.zeros((n_threads, self.n_features + 1), dtype=self.dtype)
         n_found = np.zeros(n_queries, dtype=np.int64)
         share = np.full(n_queries, SHARE)
         for first in range(0, n_queries, N_QUERIES):
             chunk = slice(first, first + N_QUERIES)
             offsets = slice(first, first + N_QUERIES + 1)
+            queries = Queries(indptr[offsets], words, excluded[0][offsets], excluded[1])
             for block_rows, block in self._read():
+                item_indptr, item_words, item_values, *postings, steps, zero = block
                 find_best(
-                    indptr[offsets],
-                    words,
+                    queries,
                     values,
-                    block_rows.start,
-                    *block,
-                    alive[block_rows],
-                    excluded[0][offsets],
-                    excluded[1],
+                    Block(
+                        block_rows.start,
+                        item_indptr,
+                        item_words,
+                        *postings,
+                        zero,
+                        alive[block_rows],
+                    ),
+                    item_values,
+                    steps,
                     n_threads,
-                    *scratch,
+                    scratch,
+                    query_rows,
                     scores[chunk],
                     rows[chunk],
                     n_found[chunk],

@@ -1,0 +1,158 @@
+"""The visit of a query to a block: lists, sums and candidates; header only."""
+
+from libc.float cimport DBL_MIN
+from libc.math cimport INFINITY, ceil, fabs, floor
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from libc.stdlib cimport qsort
+
+# Sums take so many of their 65536 values, and rounding some of these per list.
+cdef enum:
+    WIDTH = 60000
+    SLACK = 6
+    MANY_LISTS = 4096
+
+# Sum of items that are scored already; others have at least 1.
+cdef enum:
+    DONE = 0
+
+
+cdef extern from "sums.h":
+    void add_codes(
+        const uint8_t* codes, int32_t n, int32_t factor, int32_t constant,
+        uint16_t* sums) noexcept nogil
+    int32_t find_sums(
+        const uint16_t* sums, int32_t n, uint16_t limit, int32_t* out) noexcept nogil
+
+# The postings of a word of the query, or its row.
+cdef struct List:
+    double weight  # q_j s_j
+    double bound
+    double worth  # what can be gained or lost per posting
+    double rest  # bounds of this list and all after it
+    int64_t begin
+    int32_t length
+    int32_t cost  # in postings
+    int32_t factor  # q_j s_j in steps of the sums by 256, rounded up
+    int32_t constant
+    int32_t is_row
+
+# An item that may be one of the best, with what walked lists make of it.
+cdef struct Candidate:
+    int32_t sum
+    int32_t place
+
+# The visit of a query to a block.
+cdef struct Visit:
+    Py_ssize_t k
+    int64_t excluded_begin
+    int64_t excluded_end
+    int64_t* best_rows  # heap of the best so far, with the scores that are passed along
+    int64_t* n_found
+    double* share  # of the k-th score, what skipped lists may add up to
+    Py_ssize_t n_lists
+    Py_ssize_t next_list  # those before it are walked
+    List* lists
+    uint16_t* sums
+    uint8_t* marks
+    int32_t* found
+    Candidate* candidates
+    float* pick_sums
+    int64_t* picks
+    int64_t n_picks
+    double unit  # step of the sums
+    double margin  # by which sums of the same terms in another order may differ
+    int32_t origin  # sum of an item without any word of the query
+    int64_t n_walked  # work done, in postings
+    int64_t n_summed
+
+
+cdef inline bint bound(
+    Visit* v, int32_t zero, double epsilon, double tiny
+) noexcept nogil:
+    """Order the lists, bound what is left after each, and choose the step of the sums.
+
+    Returns False if there are too many lists or too small numbers for sums of 16 bits.
+    """
+    cdef double total = 0.0
+    cdef Py_ssize_t i, n_lists = v.n_lists
+    for i in range(n_lists):
+        total += 256 * fabs(v.lists[i].weight)
+    v.unit = total / (WIDTH - SLACK * min(n_lists, MANY_LISTS)) if n_lists > 0 else 1.0
+    if n_lists > MANY_LISTS or not DBL_MIN <= v.unit < INFINITY:
+        return False
+    # Sums of the same terms in another order, or of bounds, differ by less.
+    v.margin = 2.0 * (n_lists + 2) * (epsilon * total + tiny)
+    qsort(v.lists, n_lists, sizeof(List), &compare_worth)
+    v.lists[n_lists].rest = 0.0
+    for i in range(n_lists - 1, -1, -1):
+        v.lists[i].rest = v.lists[i + 1].rest + v.lists[i].bound
+    v.origin = scale_lists(n_lists, v.lists, v.unit, zero)
+    return True
+
+
+cdef inline int compare_worth(const void* a, const void* b) noexcept nogil:
+    cdef double x = (<const List*>a).worth, y = (<const List*>b).worth
+    return (x < y) - (x > y)
+
+
+cdef inline int32_t scale_lists(
+    Py_ssize_t n_lists, List* lists, double unit, int32_t zero
+) noexcept nogil:
+    """Factors and constants of the lists; returns the sum that stands for 0.
+
+    A code c adds (factor c + constant) / 256 >= q_j d_ij / unit. Besides rounding, the
+    constant makes up for what (search-code) leaves open.
+    """
+    cdef Py_ssize_t i
+    cdef int32_t factor, constant
+    cdef double origin = 1.0, exact
+    for i in range(n_lists):
+        exact = fabs(lists[i].weight) / unit * 256
+        constant = 255 + (130 if zero else 0)
+        if lists[i].weight > 0:
+            factor = <int32_t>ceil(exact)
+            constant += 1 + (factor >> 12)
+        else:
+            factor = -<int32_t>floor(exact)
+            constant += 1 + (-factor >> 12) - factor
+        lists[i].factor = factor
+        lists[i].constant = constant - factor * zero
+        if zero or lists[i].weight < 0:
+            origin += exact * (0.5 if zero else 1.0) + SLACK / 2
+    return <int32_t>origin
+
+
+cdef inline int32_t find_limit(const Visit* v, double worst) noexcept nogil:
+    """The least sum of an item that may be among the best, 1 at least.
+
+    `worst` is the k-th score so far.
+    """
+    cdef double limit
+    if v.n_found[0] < v.k:
+        return 1
+    limit = v.origin + floor(
+        (worst - (v.lists[v.next_list].rest + v.margin)) / v.unit)
+    return <int32_t>min(max(limit, 1.0), 65536.0)
+
+
+cdef inline void leave_picks(Visit* v) noexcept nogil:
+    """Mark the picks as scored."""
+    cdef int64_t i
+    for i in range(v.n_picks):
+        v.sums[v.picks[i]] = DONE
+
+
+cdef inline void sink(
+    Candidate* heap, Py_ssize_t n, Py_ssize_t place, Candidate candidate
+) noexcept nogil:
+    """Put a candidate at a place of a heap with the largest sum at its root."""
+    cdef Py_ssize_t child = 2 * place + 1
+    while child < n:
+        if child + 1 < n and heap[child + 1].sum > heap[child].sum:
+            child += 1
+        if not heap[child].sum > candidate.sum:
+            break
+        heap[place] = heap[child]
+        place = child
+        child = 2 * place + 1
+    heap[place] = candidate
