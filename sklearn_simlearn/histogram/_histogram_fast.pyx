@@ -37,13 +37,23 @@ cdef struct Margin:
     double weighted_before
 
 
+cdef class Words:
+    """Words of queries as rows, and the inverted file of the items."""
+
+    cdef const int64_t[::1] indptr          # in: queries as rows
+    cdef const int32_t[::1] words           # in
+    cdef const uint8_t[::1] counts          # in
+    cdef const int64_t[::1] start           # in: the inverted file of the items
+    cdef const uint32_t[::1] postings       # in
+    cdef const int32_t[::1] group           # in: of each word
+
+    def __init__(self, indptr, words, counts, start, postings, group):
+        self.indptr, self.words, self.counts = indptr, words, counts
+        self.start, self.postings, self.group = start, postings, group
+
+
 def score_queries(
-    const int64_t[::1] indptr,           # in: queries as rows
-    const int32_t[::1] words,            # in
-    const uint8_t[::1] counts,           # in
-    const int64_t[::1] start,            # in: the inverted file of the items
-    const uint32_t[::1] postings,        # in
-    const int32_t[::1] group,            # in: of each word
+    Words words,
     const double[:, :, ::1] gain,        # in
     const double[::1] of_query,          # in: s(q, 0)
     const double[::1] of_item,           # in: s(0, d)
@@ -60,35 +70,30 @@ def score_queries(
         out.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
     ):
         t = threadid()
-        score_items(
-            query, indptr, words, counts, start, postings, group, gain, of_item, scale,
-            &score[t, 0],
-        )
+        score_items(query, words, gain, of_item, scale, &score[t, 0])
         for d in range(n_items):
             out[query, d] = <floating>(of_query[query] + score[t, d])
 
 
 cdef void score_items(
-    Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
-    const uint8_t[::1] counts, const int64_t[::1] start, const uint32_t[::1] postings,
-    const int32_t[::1] group, const double[:, :, ::1] gain, const double[::1] of_item,
-    const double[::1] scale, double* score,
+    Py_ssize_t query, Words w, const double[:, :, ::1] gain,
+    const double[::1] of_item, const double[::1] scale, double* score,
 ) noexcept nogil:
     """(histogram-inverted)  s(q, d) - s(q, 0), by the gains of the words they share."""
-    cdef int64_t k, p, last = indptr[query + 1]
+    cdef int64_t k, p, last = w.indptr[query + 1]
     cdef Py_ssize_t d
     cdef const double* row
     for d in range(of_item.shape[0]):
         score[d] = of_item[d]
-    for k in range(indptr[query], last):
+    for k in range(w.indptr[query], last):
         if k + 2 * AHEAD < last:
-            prefetch(&start[words[k + 2 * AHEAD]])
-            prefetch(&group[words[k + 2 * AHEAD]])
+            prefetch(&w.start[w.words[k + 2 * AHEAD]])
+            prefetch(&w.group[w.words[k + 2 * AHEAD]])
         if k + AHEAD < last:
-            prefetch(&postings[start[words[k + AHEAD]]])
-        row = &gain[group[words[k]], counts[k], 0]
-        for p in range(start[words[k]], start[words[k] + 1]):
-            score[postings[p] >> N_COUNT_BITS] += row[postings[p] & COUNT_MASK]
+            prefetch(&w.postings[w.start[w.words[k + AHEAD]]])
+        row = &gain[w.group[w.words[k]], w.counts[k], 0]
+        for p in range(w.start[w.words[k]], w.start[w.words[k] + 1]):
+            score[w.postings[p] >> N_COUNT_BITS] += row[w.postings[p] & COUNT_MASK]
     for d in range(of_item.shape[0]):
         score[d] *= scale[d]
 
@@ -96,12 +101,7 @@ cdef void score_items(
 def find_cuts(
     const int64_t[::1] query_rows,       # in: items that query
     const relevance_t[:, ::1] relevance, # in: > 0 relevant, 0 irrelevant, < 0 left out
-    const int64_t[::1] indptr,           # in: items as rows
-    const int32_t[::1] words,            # in
-    const uint8_t[::1] counts,           # in
-    const int64_t[::1] start,            # in: the inverted file
-    const uint32_t[::1] postings,        # in
-    const int32_t[::1] group,            # in: of each word
+    Words words,                         # in: the items, which query each other
     const int32_t[:, :, ::1] totals,     # in: item, group, count
     const double[:, :, ::1] gain,        # in
     const double[::1] of_item,           # in: s(0, d)
@@ -119,7 +119,7 @@ def find_cuts(
     row j >= 1 those of which the query has j.
     """
     cdef Py_ssize_t n_items = relevance.shape[1]
-    cdef Py_ssize_t n_words = start.shape[0] - 1
+    cdef Py_ssize_t n_words = words.start.shape[0] - 1
     cdef Py_ssize_t i, d
     cdef int t
 
@@ -139,10 +139,7 @@ def find_cuts(
         query_rows.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
     ):
         t = threadid()
-        score_items(
-            query_rows[i], indptr, words, counts, start, postings, group, gain, of_item,
-            scale, &score[t, 0],
-        )
+        score_items(query_rows[i], words, gain, of_item, scale, &score[t, 0])
         if pairwise:
             pair_loss(
                 &relevance[i, 0], n_items, &score[t, 0], &margin[t, 0], &head[t, 0],
@@ -156,9 +153,8 @@ def find_cuts(
         for d in range(n_items):
             share[t, d] *= scale[d]
         gather(
-            query_rows[i], n_items, indptr, words, counts, start, postings, group,
-            totals, &query_count[t, 0], &share[t, 0], &cut[i, 0, 0, 0],
-        )
+            query_rows[i], n_items, words, totals, &query_count[t, 0], &share[t, 0],
+            &cut[i, 0, 0, 0])
 
 
 cdef void max_loss(
@@ -245,10 +241,8 @@ cdef int compare_margins(const void* a, const void* b) noexcept nogil:
 
 
 cdef void gather(
-    Py_ssize_t query, Py_ssize_t n_items, const int64_t[::1] indptr,
-    const int32_t[::1] words, const uint8_t[::1] counts, const int64_t[::1] start,
-    const uint32_t[::1] postings, const int32_t[::1] group,
-    const int32_t[:, :, ::1] totals, uint8_t* query_count, double* share, double* cut,
+    Py_ssize_t query, Py_ssize_t n_items, Words w, const int32_t[:, :, ::1] totals,
+    uint8_t* query_count, double* share, double* cut,
 ) noexcept nogil:
     """Add up what the items with a share have in common with the query; clear shares.
 
@@ -260,33 +254,33 @@ cdef void gather(
     cdef Py_ssize_t n_groups = totals.shape[1], n_counts = totals.shape[2]
     cdef double* row
 
-    for k in range(indptr[query], indptr[query + 1]):
-        n_along_postings += start[words[k] + 1] - start[words[k]]
+    for k in range(w.indptr[query], w.indptr[query + 1]):
+        n_along_postings += w.start[w.words[k] + 1] - w.start[w.words[k]]
     for item in range(n_items):
         if share[item] != 0.0:
-            n_along_rows += indptr[item + 1] - indptr[item]
+            n_along_rows += w.indptr[item + 1] - w.indptr[item]
             for g in range(n_groups):
                 row = cut + g * n_counts * n_counts
                 for count in range(n_counts):
                     row[count] += share[item] * totals[item, g, count]
 
     if n_along_rows < n_along_postings:
-        for k in range(indptr[query], indptr[query + 1]):
-            query_count[words[k]] = counts[k]
+        for k in range(w.indptr[query], w.indptr[query + 1]):
+            query_count[w.words[k]] = w.counts[k]
         for item in range(n_items):
             if share[item] != 0.0:
-                for k in range(indptr[item], indptr[item + 1]):
-                    if query_count[words[k]]:
+                for k in range(w.indptr[item], w.indptr[item + 1]):
+                    if query_count[w.words[k]]:
                         row = cut + n_counts * (
-                            group[words[k]] * n_counts + query_count[words[k]])
-                        row[counts[k]] += share[item]
-        for k in range(indptr[query], indptr[query + 1]):
-            query_count[words[k]] = 0
+                            w.group[w.words[k]] * n_counts + query_count[w.words[k]])
+                        row[w.counts[k]] += share[item]
+        for k in range(w.indptr[query], w.indptr[query + 1]):
+            query_count[w.words[k]] = 0
     else:
-        for k in range(indptr[query], indptr[query + 1]):
-            row = cut + n_counts * (group[words[k]] * n_counts + counts[k])
-            for p in range(start[words[k]], start[words[k] + 1]):
-                row[postings[p] & COUNT_MASK] += share[postings[p] >> N_COUNT_BITS]
+        for k in range(w.indptr[query], w.indptr[query + 1]):
+            row = cut + n_counts * (w.group[w.words[k]] * n_counts + w.counts[k])
+            for p in range(w.start[w.words[k]], w.start[w.words[k] + 1]):
+                row[w.postings[p] & COUNT_MASK] += share[w.postings[p] >> N_COUNT_BITS]
 
     for item in range(n_items):
         share[item] = 0.0

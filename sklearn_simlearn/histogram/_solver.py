@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
-from sklearn_simlearn.histogram._histogram_fast import ascend, find_cuts
+from sklearn_simlearn.histogram._histogram_fast import Words, ascend, find_cuts
 from sklearn_simlearn.histogram._table import (
     Counts,
     find_gains,
@@ -83,16 +83,14 @@ class Search:
         value, offset = np.empty((2, n_queries))
         cuts = np.zeros((n_queries, *self.shape))
         of_item = np.einsum("igl,gl->i", self.totals, gain[:, 0])
+        words = Words(*self.counts, self.start, self.postings, self.group)
         for batch, rows, relevant in self.relevance.batches(self.queries, graded=True):
             of_batch = value[batch], offset[batch], cuts[batch]
             for block in gen_batches(len(rows), self.n_queries_at_once):
                 find_cuts(
                     rows[block],
                     relevant[block],
-                    *self.counts,
-                    self.start,
-                    self.postings,
-                    self.group,
+                    words,
                     self.totals,
                     gain,
                     of_item,

@@ -14,6 +14,7 @@ from sklearn_simlearn._core.rows import append_columns, count_indices
 from sklearn_simlearn.histogram._histogram_fast import (
     COUNT_BITS,
     MAX_COUNT,
+    Words,
     score_queries,
 )
 
@@ -140,13 +141,16 @@ class CountTable(NamedTuple):
             of_item = self._alone(of_block, self.weights[:, 0])
             factor = find_length_factors(of_block, self.length_slope, self.mean_length)
             for queries in gen_batches(X.shape[0], N_QUERIES):
-                score_queries(
+                words = Words(
                     counts.indptr[queries.start : queries.stop + 1],
                     counts.words,
                     counts.counts,
                     start,
                     postings,
                     self.word_groups,
+                )
+                score_queries(
+                    words,
                     gain,
                     of_query[queries],
                     of_item,

@@ -123,28 +123,55 @@ def score_selves(
         out[item] = total
 
 
+cdef class Words:
+    """Items as rows and as postings, and the entries of M, without their values."""
+
+    cdef const int64_t[::1] indptr          # in: items as rows
+    cdef const int32_t[::1] words           # in
+    cdef const int32_t[::1] items           # in: the postings
+    cdef const int64_t[::1] entry_start     # in
+    cdef const int32_t[::1] entry_pair      # in
+    cdef const int64_t[:, ::1] entry_range  # in: first and last posting
+
+    def __init__(self, indptr, words, items, entry_start, entry_pair, entry_range):
+        self.indptr, self.words, self.items = indptr, words, items
+        self.entry_start, self.entry_pair = entry_start, entry_pair
+        self.entry_range = entry_range
+
+
+cdef class Mined:
+    """Triplets of the queries, implied by rankings and listed."""
+
+    cdef const int64_t[::1] queries         # in: rows of the items
+    cdef const double[::1] weight           # in: of each query's triplets
+    cdef const int64_t[::1] ranked_start    # in: mined ranking of each query
+    cdef const int32_t[::1] ranked          # in: item, or ~item if it is relevant
+    cdef const int64_t[::1] relevant_start  # in
+    cdef const double[::1] relevance        # in: of relevant items, as they are ranked
+    cdef const int64_t[::1] listed_start    # in: listed triplets of each query
+    cdef const int32_t[:, ::1] listed       # in: relevant and irrelevant item
+    cdef const double[::1] listed_weight    # in
+
+    def __init__(
+        self, queries, weight, ranked_start, ranked, relevant_start, relevance,
+        listed_start, listed, listed_weight,
+    ):
+        self.queries, self.weight = queries, weight
+        self.ranked_start, self.ranked = ranked_start, ranked
+        self.relevant_start, self.relevance = relevant_start, relevance
+        self.listed_start, self.listed = listed_start, listed
+        self.listed_weight = listed_weight
+
+
 def differentiate(
     const int64_t[::1] visited,          # in: numbers of the queries to visit
-    const int64_t[::1] queries,          # in: rows of the items
-    const double[::1] weight,            # in: of each query's triplets
-    const int64_t[::1] indptr,           # in: items as rows
-    const int32_t[::1] words,            # in
-    const floating[::1] values,          # in
-    const int32_t[::1] items,            # in: the postings
-    const floating[::1] item_values,     # in
-    const int64_t[::1] entry_start,      # in
-    const int32_t[::1] entry_pair,       # in
-    const int64_t[:, ::1] entry_range,   # in: first and last posting
+    Mined mined,
+    Words words,
+    const floating[::1] values,          # in: of items as rows
+    const floating[::1] item_values,     # in: of the postings
     const floating[::1] strength,        # in: M, entry by entry
     const double[::1] inverse_self,      # in: 1 / S_ii, or 0
     double margin,
-    const int64_t[::1] ranked_start,     # in: mined ranking of each query
-    const int32_t[::1] ranked,           # in: item, or ~item if it is relevant
-    const int64_t[::1] relevant_start,   # in
-    const double[::1] relevance,         # in: of relevant items, as they are ranked
-    const int64_t[::1] listed_start,     # in: listed triplets of each query
-    const int32_t[:, ::1] listed,        # in: relevant and irrelevant item
-    const double[::1] listed_weight,     # in
     int n_threads,
     double[::1] value,                   # out: loss of each query
     double[:, ::1] self_slope,           # in, out: part, item
@@ -158,8 +185,8 @@ def differentiate(
     """
     cdef Py_ssize_t n_visited = visited.shape[0], n_items = inverse_self.shape[0]
     cdef Py_ssize_t n_parts = gradient.shape[0], part, i, q
-    cdef Py_ssize_t most_relevant = np.diff(relevant_start).max(initial=0)
-    cdef Py_ssize_t longest = np.diff(ranked_start).max(initial=0)
+    cdef Py_ssize_t most_relevant = np.diff(mined.relevant_start).max(initial=0)
+    cdef Py_ssize_t longest = np.diff(mined.ranked_start).max(initial=0)
     cdef int t
 
     # One row of scratch per thread.
@@ -183,66 +210,59 @@ def differentiate(
         for i in range(part * n_visited // n_parts, (part + 1) * n_visited // n_parts):
             q = visited[i]
             score_items(
-                queries[q], indptr, words, values, items, item_values, entry_start,
-                entry_range, strength, inverse_self, &score[t, 0], &unit[t, 0],
-            )
-            value[q] = weight[q] * (
+                mined.queries[q], words, values, item_values, strength, inverse_self,
+                &score[t, 0], &unit[t, 0])
+            value[q] = mined.weight[q] * (
                 add_ranked(
-                    ranked[ranked_start[q]:ranked_start[q + 1]],
-                    relevance[relevant_start[q]:relevant_start[q + 1]],
+                    mined.ranked[mined.ranked_start[q]:mined.ranked_start[q + 1]],
+                    mined.relevance[
+                        mined.relevant_start[q]:mined.relevant_start[q + 1]],
                     margin, &unit[t, 0], tree[t], &n_violated[t, 0], &threshold[t, 0],
                     &rank[t, 0], &share[t, 0])
-                + add_listed(
-                    listed, listed_weight, listed_start[q], listed_start[q + 1],
-                    margin, &unit[t, 0], &share[t, 0])
+                + add_listed(mined, q, margin, &unit[t, 0], &share[t, 0])
             )
             if value[q] > 0.0:
                 to_scores(
-                    queries[q], weight[q], inverse_self, &score[t, 0], &unit[t, 0],
-                    &share[t, 0], &slope[t, 0], &self_slope[part, 0],
-                )
+                    mined.queries[q], mined.weight[q], inverse_self, &score[t, 0],
+                    &unit[t, 0], &share[t, 0], &slope[t, 0], &self_slope[part, 0])
                 add_gradient(
-                    queries[q], indptr, words, values, items, item_values,
-                    entry_start, entry_pair, entry_range, &slope[t, 0],
-                    &gradient[part, 0],
-                )
+                    mined.queries[q], words, values, item_values, &slope[t, 0],
+                    &gradient[part, 0])
             else:
                 # A sum of tiny losses may round to 0, but not their shares.
                 clear(n_items, &share[t, 0])
 
 
 cdef void score_items(
-    Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
-    const floating[::1] values, const int32_t[::1] items,
-    const floating[::1] item_values, const int64_t[::1] entry_start,
-    const int64_t[:, ::1] entry_range, const floating[::1] strength,
+    Py_ssize_t query, Words w, const floating[::1] values,
+    const floating[::1] item_values, const floating[::1] strength,
     const double[::1] inverse_self, floating* score, double* unit,
 ) noexcept nogil:
     """S_ij and its square over S_ii S_jj, for all items j."""
-    cdef int64_t k, e, p, last = indptr[query + 1]
+    cdef int64_t k, e, p, last = w.indptr[query + 1]
     cdef Py_ssize_t item, n_items = inverse_self.shape[0]
     cdef floating step
 
     for item in range(n_items):
         score[item] = 0.0
-    for k in range(indptr[query], last):
+    for k in range(w.indptr[query], last):
         if k + 3 * AHEAD < last:
-            prefetch(&entry_start[words[k + 3 * AHEAD]])
+            prefetch(&w.entry_start[w.words[k + 3 * AHEAD]])
         if k + 2 * AHEAD < last:
-            e = entry_start[words[k + 2 * AHEAD]]
-            prefetch(&entry_range[e, 0])
+            e = w.entry_start[w.words[k + 2 * AHEAD]]
+            prefetch(&w.entry_range[e, 0])
             prefetch(&strength[e])
         if k + AHEAD < last:
             for e in range(
-                entry_start[words[k + AHEAD]], entry_start[words[k + AHEAD] + 1]
+                w.entry_start[w.words[k + AHEAD]], w.entry_start[w.words[k + AHEAD] + 1]
             ):
                 fetch_postings(
-                    entry_range[e, 0], entry_range[e, 1], items, item_values)
-        for e in range(entry_start[words[k]], entry_start[words[k] + 1]):
+                    w.entry_range[e, 0], w.entry_range[e, 1], w.items, item_values)
+        for e in range(w.entry_start[w.words[k]], w.entry_start[w.words[k] + 1]):
             step = values[k] * strength[e]
             if step != 0.0:
-                for p in range(entry_range[e, 0], entry_range[e, 1]):
-                    score[items[p]] += step * item_values[p]
+                for p in range(w.entry_range[e, 0], w.entry_range[e, 1]):
+                    score[w.items[p]] += step * item_values[p]
     for item in range(n_items):
         unit[item] = (score[item] * inverse_self[query]) * (
             score[item] * inverse_self[item])
@@ -350,18 +370,20 @@ cdef inline double head(const double* tree, Py_ssize_t n) noexcept nogil:
 
 
 cdef double add_listed(
-    const int32_t[:, ::1] listed, const double[::1] listed_weight, int64_t first,
-    int64_t last, double margin, const double* unit, double* share,
+    Mined mined, Py_ssize_t q, double margin, const double* unit, double* share
 ) noexcept nogil:
     """Hinge of the triplets that are listed one by one."""
     cdef int64_t k
-    cdef double hinge, loss = 0.0
-    for k in range(first, last):
-        hinge = unit[listed[k, 1]] - unit[listed[k, 0]] + margin
+    cdef int32_t relevant, irrelevant
+    cdef double hinge, weight, loss = 0.0
+    for k in range(mined.listed_start[q], mined.listed_start[q + 1]):
+        relevant, irrelevant = mined.listed[k, 0], mined.listed[k, 1]
+        hinge = unit[irrelevant] - unit[relevant] + margin
         if hinge > 0.0:
-            loss += listed_weight[k] * hinge
-            share[listed[k, 0]] -= listed_weight[k]
-            share[listed[k, 1]] += listed_weight[k]
+            weight = mined.listed_weight[k]
+            loss += weight * hinge
+            share[relevant] -= weight
+            share[irrelevant] += weight
     return loss
 
 
@@ -387,34 +409,31 @@ cdef void to_scores(
 
 
 cdef void add_gradient(
-    Py_ssize_t query, const int64_t[::1] indptr, const int32_t[::1] words,
-    const floating[::1] values, const int32_t[::1] items,
-    const floating[::1] item_values, const int64_t[::1] entry_start,
-    const int32_t[::1] entry_pair, const int64_t[:, ::1] entry_range,
-    const floating* slope, double* gradient,
+    Py_ssize_t query, Words w, const floating[::1] values,
+    const floating[::1] item_values, const floating* slope, double* gradient,
 ) noexcept nogil:
     """Add x_iu sum_j slope_j x_jv, for words u of a query and v linked to them."""
-    cdef int64_t k, e, p, last = indptr[query + 1]
+    cdef int64_t k, e, p, last = w.indptr[query + 1]
     cdef floating total
-    for k in range(indptr[query], last):
+    for k in range(w.indptr[query], last):
         if k + 3 * AHEAD < last:
-            prefetch(&entry_start[words[k + 3 * AHEAD]])
+            prefetch(&w.entry_start[w.words[k + 3 * AHEAD]])
         if k + 2 * AHEAD < last:
-            e = entry_start[words[k + 2 * AHEAD]]
-            prefetch(&entry_range[e, 0])
-            prefetch(&entry_pair[e])
+            e = w.entry_start[w.words[k + 2 * AHEAD]]
+            prefetch(&w.entry_range[e, 0])
+            prefetch(&w.entry_pair[e])
         if k + AHEAD < last:
             for e in range(
-                entry_start[words[k + AHEAD]], entry_start[words[k + AHEAD] + 1]
+                w.entry_start[w.words[k + AHEAD]], w.entry_start[w.words[k + AHEAD] + 1]
             ):
                 fetch_postings(
-                    entry_range[e, 0], entry_range[e, 1], items, item_values)
-                prefetch(&gradient[entry_pair[e]])
-        for e in range(entry_start[words[k]], entry_start[words[k] + 1]):
+                    w.entry_range[e, 0], w.entry_range[e, 1], w.items, item_values)
+                prefetch(&gradient[w.entry_pair[e]])
+        for e in range(w.entry_start[w.words[k]], w.entry_start[w.words[k] + 1]):
             total = 0.0
-            for p in range(entry_range[e, 0], entry_range[e, 1]):
-                total += slope[items[p]] * item_values[p]
-            gradient[entry_pair[e]] += values[k] * total
+            for p in range(w.entry_range[e, 0], w.entry_range[e, 1]):
+                total += slope[w.items[p]] * item_values[p]
+            gradient[w.entry_pair[e]] += values[k] * total
 
 
 cdef void clear(Py_ssize_t n, double* x) noexcept nogil:

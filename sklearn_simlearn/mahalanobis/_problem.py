@@ -18,6 +18,8 @@ from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.mahalanobis._mahalanobis_fast import (
+    Mined,
+    Words,
     collect,
     differentiate,
     find_common,
@@ -261,24 +263,20 @@ class Problem:
         losses = np.zeros(len(triplets.queries))
         self_slope = np.zeros((N_PARTS, self.n_items))
         slopes = np.zeros((N_PARTS, len(m)))
+        indptr, words, values = self.rows
+        items, item_values = self.postings
+        support = Words(indptr, words, items, *self.entries)
+        mined = Mined(*triplets[:-1])  # all but their number
         for batch in gen_batches(max(len(visited), 1), BLOCK):
             differentiate(
                 visited[batch],
-                triplets.queries,
-                triplets.weight,
-                *self.rows,
-                *self.postings,
-                *self.entries,
+                mined,
+                support,
+                values,
+                item_values,
                 strength,
                 inverse_selves,
                 margin,
-                triplets.ranked_start,
-                triplets.ranked,
-                triplets.relevant_start,
-                triplets.relevance,
-                triplets.listed_start,
-                triplets.listed,
-                triplets.listed_weight,
                 self.n_threads,
                 losses,
                 self_slope,

@@ -65,11 +65,7 @@ def rank_relevant(
     dtype = np.float32 if floating is float else np.float64
     cdef floating[:, ::1] keys = np.empty((n_threads, room), dtype=dtype)
     cdef floating[:, ::1] keys_scratch = np.empty((n_threads, room), dtype=dtype)
-    cdef int32_t[:, ::1] item_scratch = np.empty((n_threads, most), dtype=np.int32)
-    cdef int32_t[:, ::1] start = np.empty((n_threads, most + 1), dtype=np.int32)
-    cdef int32_t[:, ::1] gap = np.empty((n_threads, most + 1), dtype=np.int32)
-    cdef int32_t[:, ::1] tied = np.empty((n_threads, most + 1), dtype=np.int32)
-    cdef int32_t[:, ::1] between = np.empty((n_threads, room), dtype=np.int32)
+    cdef int32_t[:, :, ::1] scratch = np.empty((n_threads, 5, room), dtype=np.int32)
     cdef int32_t[:, ::1] position = np.empty((n_threads, CHUNK), dtype=np.int32)
     cdef int t
 
@@ -79,9 +75,7 @@ def rank_relevant(
             rank_one(
                 &similarity[i, 0], &relevance[i, 0], n_items,
                 <int32_t>(offsets[i + 1] - offsets[i]), ties,
-                &keys[t, 0], &keys_scratch[t, 0], &item_scratch[t, 0],
-                &start[t, 0], &gap[t, 0], &tied[t, 0], &between[t, 0],
-                &position[t, 0],
+                &keys[t, 0], &keys_scratch[t, 0], scratch[t], &position[t, 0],
                 &n_above[offsets[i]], &n_tied[offsets[i]], &item[offsets[i]],
             )
 
@@ -89,13 +83,16 @@ def rank_relevant(
 cdef void rank_one(
     const floating* score, const int8_t* relevance, Py_ssize_t n_items,
     int32_t n_relevant, int ties,
-    floating* keys, floating* keys_scratch, int32_t* item_scratch,
-    int32_t* start, int32_t* gap, int32_t* tied, int32_t* between,
-    int32_t* position,
+    floating* keys, floating* keys_scratch, int32_t[:, ::1] scratch, int32_t* position,
     int32_t* n_above, int32_t* n_tied, int32_t* item,
 ) noexcept nogil:
     cdef Py_ssize_t j, first, n
     cdef int32_t slot, group, n_groups, n_padded, n_equal, above
+    cdef int32_t* item_scratch = &scratch[0, 0]
+    cdef int32_t* start = &scratch[1, 0]
+    cdef int32_t* gap = &scratch[2, 0]
+    cdef int32_t* tied = &scratch[3, 0]
+    cdef int32_t* between = &scratch[4, 0]
 
     slot = 0
     for j in range(n_items):

@@ -21,7 +21,13 @@ from sklearn_simlearn.reranking._lists import (
     read_candidates,
     sort_lists,
 )
-from sklearn_simlearn.reranking._verification_fast import N_INTS, N_REALS, verify
+from sklearn_simlearn.reranking._verification_fast import (
+    N_INTS,
+    N_REALS,
+    Images,
+    Limits,
+    verify,
+)
 
 # Matches of two images that are looked at; the words beyond are left out.
 MAX_MATCHES = 2**20
@@ -281,21 +287,24 @@ class SpatialVerification(RerankingStep):
         if starts is None:
             starts = np.zeros(len(item), dtype=np.int64)
             pairs = np.empty((0, 2), dtype=np.int32)
+        limits = Limits(
+            np.cos(np.deg2rad(self.max_angle)) - ROUNDING,
+            np.log(self.max_scale_ratio) + ROUNDING,
+            self.max_pairs_per_word,
+            N_UNKNOWNS[self.refine],
+        )
+        sides = Images(*images.arrays), Images(*self._images.arrays)
         for first in range(0, len(item), N_PAIRS):
             part = slice(first, first + N_PAIRS)
-            sides = self._images.length[item[part]] * images.length[query[part]]
-            square = np.minimum(self.max_distance**2 * sides, MAX_SQUARE)
+            area = self._images.length[item[part]] * images.length[query[part]]
+            square = np.minimum(self.max_distance**2 * area, MAX_SQUARE)
             # From here on the inputs are sound: the kernel checks nothing.
             verify(
-                *images.arrays,
-                *self._images.arrays,
+                *sides,
                 query[part],
                 item[part],
                 square.astype(np.float32),
-                np.cos(np.deg2rad(self.max_angle)) - ROUNDING,
-                np.log(self.max_scale_ratio) + ROUNDING,
-                self.max_pairs_per_word,
-                N_UNKNOWNS[self.refine],
+                limits,
                 n_threads,
                 reals,
                 ints,

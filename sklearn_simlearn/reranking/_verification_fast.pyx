@@ -20,7 +20,7 @@ cdef enum:
 
 # Columns of the features.
 cdef enum:
-    X, Y, SCALE, LOG_SCALE, COS, SIN, N_COLUMNS
+    X, Y, SCALE, LOG_SCALE, COS, SIN
 
 # Rows of the scratch of a thread: those of `Matches`.
 cpdef enum:
@@ -107,36 +107,38 @@ cdef extern from *:
         float max_log_ratio) noexcept nogil
 
 
-cdef struct Images:
-    const int64_t* start        # of the words of each image
-    const int32_t* words        # different ones of an image, ascending
-    const int64_t* first        # first feature of each word of each image
-    const float* points         # features by image and word
+cdef class Images:
+    """Features of some images, by image and word."""
+
+    cdef const int64_t[::1] start        # in: of the words of each image
+    cdef const int32_t[::1] words        # in: different ones of an image, ascending
+    cdef const int64_t[::1] first        # in: first feature of each word of each image
+    cdef const float[:, ::1] points      # in
+
+    def __init__(self, start, words, first, points):
+        self.start, self.words, self.first, self.points = start, words, first, points
 
 
-cdef struct Limits:
-    float min_cos
-    float max_log_ratio
-    int64_t max_pairs_per_word
-    int n_unknowns              # of the fit to inliers: 0, 6 or 8
+cdef class Limits:
+    """How far the matches of a transform may be off."""
+
+    cdef float min_cos
+    cdef float max_log_ratio
+    cdef int64_t max_pairs_per_word
+    cdef int n_unknowns                  # of the fit to inliers: 0, 6 or 8
+
+    def __init__(self, min_cos, max_log_ratio, max_pairs_per_word, n_unknowns):
+        self.min_cos, self.max_log_ratio = min_cos, max_log_ratio
+        self.max_pairs_per_word, self.n_unknowns = max_pairs_per_word, n_unknowns
 
 
 def verify(
-    const int64_t[::1] query_start,      # in: see Images
-    const int32_t[::1] query_words,      # in
-    const int64_t[::1] query_first,      # in
-    const float[:, ::1] query_points,    # in
-    const int64_t[::1] item_start,       # in
-    const int32_t[::1] item_words,       # in
-    const int64_t[::1] item_first,       # in
-    const float[:, ::1] item_points,     # in
+    Images query_images,
+    Images item_images,
     const int64_t[::1] queries,          # in: images to compare, pair by pair
     const int64_t[::1] items,            # in
     const float[::1] max_square,         # in: squared tolerance of each pair
-    float min_cos,
-    float max_log_ratio,
-    int64_t max_pairs_per_word,
-    int n_unknowns,
+    Limits limits,
     int n_threads,
     float[:, :, ::1] reals,              # scratch: thread, row, match
     int32_t[:, :, ::1] ints,             # scratch
@@ -148,36 +150,24 @@ def verify(
     """Verify pairs of images. Inliers are written if `inliers` has any rows."""
     cdef Py_ssize_t i
     cdef bint write = inliers.shape[0] > 0
-    cdef Limits limits
-    cdef Images query_images, item_images
-    if queries.shape[0] == 0 or query_words.shape[0] == 0 or item_words.shape[0] == 0:
+    if not queries.shape[0] or not query_images.words.shape[0] or (
+        not item_images.words.shape[0]
+    ):
         return
-    limits.min_cos = min_cos
-    limits.max_log_ratio = max_log_ratio
-    limits.max_pairs_per_word = max_pairs_per_word
-    limits.n_unknowns = n_unknowns
-    query_images.start = &query_start[0]
-    query_images.words = &query_words[0]
-    query_images.first = &query_first[0]
-    query_images.points = &query_points[0, 0]
-    item_images.start = &item_start[0]
-    item_images.words = &item_words[0]
-    item_images.first = &item_first[0]
-    item_images.points = &item_points[0, 0]
     for i in prange(
         queries.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic",
         chunksize=4,
     ):
         verify_pair(
-            &query_images, queries[i], &item_images, items[i], max_square[i],
-            &limits, &reals[threadid(), 0, 0], &ints[threadid(), 0, 0],
+            query_images, queries[i], item_images, items[i], max_square[i],
+            limits, &reals[threadid(), 0, 0], &ints[threadid(), 0, 0],
             <int32_t>reals.shape[2], &n_inliers[i], &transforms[i, 0, 0],
             &inliers[0, 0] + 2 * inlier_start[i] if write else NULL)
 
 
 cdef void verify_pair(
-    const Images* query_images, int64_t query, const Images* item_images, int64_t item,
-    float max_square, const Limits* limits, float* reals, int32_t* ints,
+    Images query_images, int64_t query, Images item_images, int64_t item,
+    float max_square, Limits limits, float* reals, int32_t* ints,
     int32_t capacity, int32_t* n_inliers, double* transform, int32_t* inliers,
 ) noexcept nogil:
     cdef int32_t i, n_chosen, h = 0, step = 1, best = -1
@@ -229,7 +219,7 @@ cdef void share_scratch(
 
 
 cdef void find_matches(
-    Matches* m, const Images* query_images, int64_t query, const Images* item_images,
+    Matches* m, Images query_images, int64_t query, Images item_images,
     int64_t item, int64_t max_pairs_per_word,
 ) noexcept nogil:
     """Find the matches of two images, as many as there is room for."""
@@ -250,8 +240,7 @@ cdef void find_matches(
                 for p in range(q_begin, q_end):
                     for r in range(d_begin, d_end):
                         add_match(
-                            m, query_images.points + p * N_COLUMNS,
-                            item_images.points + r * N_COLUMNS)
+                            m, &query_images.points[p, 0], &item_images.points[r, 0])
                         m.q_point[m.n] = <int32_t>(p - q_zero)
                         m.d_point[m.n] = <int32_t>(r - d_zero)
                         m.q_number[m.n] = n_q + <int32_t>(p - q_begin)
@@ -297,7 +286,7 @@ cdef int32_t choose(Matches* m, int32_t proposal) noexcept nogil:
 
 
 cdef void refine(
-    Matches* m, int32_t best, float max_square, const Limits* limits,
+    Matches* m, int32_t best, float max_square, Limits limits,
     int32_t* n_inliers, double* transform,
 ) noexcept nogil:
     """Fit an affine map or a homography to the inliers, as long as it gains some."""
@@ -322,7 +311,7 @@ cdef void refine(
 
 cdef void mark_near(
     Matches* m, int32_t h, const double* transform, float max_square,
-    const Limits* limits,
+    Limits limits,
 ) noexcept nogil:
     """Mark the matches that a transform maps closely, and whose turn and scale agree
     with those of match h."""

@@ -16,7 +16,12 @@ from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.histogram import _histogram, _table
 from sklearn_simlearn.histogram._encoder import find_scale
-from sklearn_simlearn.histogram._histogram_fast import ascend, find_cuts, score_queries
+from sklearn_simlearn.histogram._histogram_fast import (
+    Words,
+    ascend,
+    find_cuts,
+    score_queries,
+)
 from sklearn_simlearn.histogram._pattern import find_mergers
 from sklearn_simlearn.histogram._solver import (
     N_SLOTS,
@@ -201,9 +206,7 @@ def cut(X, group, n_groups, n, gain, relevance, pairwise, n_threads=1, scale=Non
     find_cuts(
         np.arange(len(X)),
         relevance,
-        *counts,
-        *invert(counts, X.shape[1]),
-        group,
+        Words(*counts, *invert(counts, X.shape[1]), group),
         totals,
         gain,
         of_item,
@@ -299,11 +302,12 @@ def test_kernels_accept_read_only_data(rng):
     ):  # fmt: skip
         array.flags.writeable = False
     S = np.empty((6, 6))
-    score_queries(*counts, start, postings, group, gain, of_item, of_item, scale, 1, S)
+    words = Words(*counts, start, postings, group)
+    score_queries(words, gain, of_item, of_item, scale, 1, S)
     assert not S.any()
     find_cuts(
-        queries, relevance, *counts, start, postings, group, totals, gain, of_item,
-        scale, False, 1, np.empty(6), np.empty(6), np.zeros((6, 1, 3, 3)),
+        queries, relevance, words, totals, gain, of_item, scale, False,
+        1, np.empty(6), np.empty(6), np.zeros((6, 1, 3, 3)),
     )  # fmt: skip
     ascend(planes, offsets, np.zeros((6, 2)), capacity, 1.0, np.zeros(3), 2)
 
