@@ -280,18 +280,23 @@ cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogi
     """The places of the k largest sums."""
     cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1)
     cdef int32_t first = 0, n_large, place, i
-    v.n_picks = 0
+    cdef int64_t n_picks = 0
+    # Once here: the compiler would read them again after each push.
+    cdef Py_ssize_t k = v.k
+    cdef const uint16_t* sums = v.sums
+    cdef int32_t* found = v.found
+    cdef float* pick_sums = v.pick_sums
+    cdef int64_t* picks = v.picks
     while first < n_items:
         n_large = find_sums(
-            v.sums + first, min(STEP, n_items - first),
-            <uint16_t>(v.pick_sums[0] + 1) if v.n_picks == v.k else DONE + 1, v.found)
+            sums + first, min(STEP, n_items - first),
+            <uint16_t>(pick_sums[0] + 1) if n_picks == k else DONE + 1, found)
         for i in range(n_large):
-            place = first + v.found[i]
+            place = first + found[i]
             if is_eligible(v, place, block, excluded):
-                push(
-                    v.pick_sums, v.picks, &v.n_picks, v.k, <float>v.sums[place],
-                    <int64_t>place)
+                push(pick_sums, picks, &n_picks, k, <float>sums[place], <int64_t>place)
         first += STEP
+    v.n_picks = n_picks
 
 
 cdef void take_wordless(
