@@ -48,6 +48,10 @@ class Model:
             hasattr(self.learner, "transform_database") and not self.is_pairwise
         )
 
+    def __getstate__(self):
+        """Return the state without what was computed from it."""
+        return {name: vars(self)[name] for name in self.__dataclass_fields__}
+
     @property
     def takes_groups(self) -> bool:
         """Whether several samples can query together."""

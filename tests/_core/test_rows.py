@@ -22,7 +22,7 @@ from sklearn_simlearn._core.rows import (
     unit_rows,
 )
 from sklearn_simlearn._core.start import Start
-from sklearn_simlearn.contract import storage_states
+from sklearn_simlearn.contract._samples import storage_states
 
 
 class Taker(BaseEstimator):

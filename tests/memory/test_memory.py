@@ -25,7 +25,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._core.groups import sets_of_one
 from sklearn_simlearn.base import EncodedSimilarityMixin, Encoder
-from sklearn_simlearn.contract import check_learner, storage_states
+from sklearn_simlearn.contract import check_learner
+from sklearn_simlearn.contract._samples import storage_states
 from sklearn_simlearn.memory._memory_fast import (
     dense_grams,
     dense_sums,

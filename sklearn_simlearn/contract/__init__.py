@@ -1,0 +1,17 @@
+"""The contract of a similarity, as checks that any estimator can be put through.
+
+They complement scikit-learn's own `check_estimator` and follow an estimator's tags:
+whether it takes sparse data, needs targets, and takes a relevance matrix.
+"""
+
+from sklearn_simlearn.contract import (  # noqa: F401  (each module adds its checks)
+    _fit,
+    _holdout,
+    _resources,
+    _score,
+    _similarity,
+    _targets,
+)
+from sklearn_simlearn.contract._rules import CHECKS, check_learner
+
+__all__ = ["CHECKS", "check_learner"]

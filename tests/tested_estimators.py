@@ -1,0 +1,70 @@
+"""The estimators that go through the shared tests, from the public names.
+
+A learner of the package is tested with its default settings, and needs no entry here
+unless these are slow or other settings take other paths through its code.
+"""
+
+import inspect
+
+import sklearn_simlearn
+from sklearn_simlearn import similarities
+from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.similarities import CosineSimilarity
+
+# Settings cheap enough for all tests first, then variants that take other paths.
+SETTINGS: dict[str, list[dict]] = {
+    "OASIS": [{"n_triplets": 2000}, {"holdout": None, "n_triplets": 200}],
+    "AngularBilinearRanker": [
+        {"n_references": 15, "tol": 1e-9},
+        {"holdout": None, "matrix": "full", "n_references": 15, "tol": 1e-9},
+    ],
+    "ClassPosteriorSimilarity": [{}, {"estimator": CosineSimilarity()}],
+    "HistogramRankSVM": [
+        {"truncation": 2, "n_word_groups": 2},
+        {"holdout": None, "loss": "pairwise", "truncation": 1},
+    ],
+    "MemoryVectorQuery": [{}, {"base_similarity": CosineSimilarity()}],
+    "SparseMahalanobisLearner": [
+        {"max_iter": 2},
+        {"holdout": None, "max_iter": 2},
+    ],
+    "AsymmetricSimilarity": [{}, {"p": 2, "lam": 3.0}],
+    "BM25Similarity": [
+        {},
+        {"k1": 0, "b": 1.0, "method": "robertson"},
+        {"method": "atire"},
+        {"method": "bm25l"},
+        {"method": "bm25+"},
+    ],
+    "CosineSimilarity": [{}, {"use_idf": False}, {"power": 0.75}],
+    # Vectors of a codebook, not rows of counts: tests/similarities has its tests.
+    "SelectiveMatchKernel": [],
+}
+
+
+def make(cls, settings):
+    """Return an estimator whose random state is an int."""
+    estimator = cls(**settings)
+    if "random_state" in estimator.get_params(deep=False):
+        estimator.set_params(random_state=0)
+    return estimator
+
+
+def public_classes():
+    """Yield the classes of learners and hand-made similarities."""
+    for module in (sklearn_simlearn, similarities):
+        for name in module.__all__:
+            if inspect.isclass(getattr(module, name)):
+                yield getattr(module, name)
+
+
+def has_holdout(estimator):
+    """Whether a hold-out decides how far it goes from its start."""
+    is_learner = isinstance(estimator, SimilarityLearner)
+    return is_learner and getattr(estimator, "holdout", "samples") is not None
+
+
+LEARNERS, VARIANTS = [], []
+for cls in public_classes():
+    for i, settings in enumerate(SETTINGS.get(cls.__name__, [{}])):
+        (VARIANTS if i else LEARNERS).append(make(cls, settings))
