@@ -1,19 +1,41 @@
-"""A learner is whole when everything that belongs to it is there."""
+"""A learner is complete when everything that belongs to it is there.
+
+``python tests/test_registration.py`` writes what follows from a learner itself.
+"""
 
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import sklearn_simlearn
-from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.base import SimilarityLearner, SimilarityMixin
 
 ROOT = Path(__file__).parents[1]
 LEARNERS = [
     name
-    for name in sklearn_simlearn.__all__
-    if isinstance(getattr(sklearn_simlearn, name), type)
+    for name, value in inspect.getmembers(sklearn_simlearn, inspect.isclass)
+    if name in sklearn_simlearn.__all__ and issubclass(value, SimilarityMixin)
+]
+COMPARISON = "sklearn_simlearn/comparison/_rows.py"
+
+# The lines that follow from a learner: the file, the line they come after, the lines.
+DERIVED = [
+    ("doc/api.rst", "   OASIS\n", "   {name}\n"),
+    ("doc/learners/index.rst", "   oasis\n", "   {page}\n"),
+    (
+        "README.rst",
+        "online, from triplets (Chechik et al., 2010)\n",
+        "   * - ``{name}``\n     - {summary}\n",
+    ),
+    (COMPARISON, "import (\n    OASIS,\n", "    {name},\n"),
+    (
+        COMPARISON,
+        '    Row("OASIS", _learner(OASIS)),\n',
+        '    Row("{name}", _learner({name})),\n',
+    ),
 ]
 
 
@@ -25,24 +47,70 @@ def pages(folder, pattern):
     return [path.relative_to(ROOT) for path in sorted((ROOT / folder).glob(pattern))]
 
 
+def describe(name):
+    """Return what the derived lines say about a learner."""
+    learner = getattr(sklearn_simlearn, name)
+    summary = inspect.getdoc(learner).splitlines()[0].rstrip(".")
+    page = learner.__module__.split(".")[1]
+    return {"name": name, "page": page, "summary": summary[0].lower() + summary[1:]}
+
+
+def is_missing(name, path, lines):
+    """Whether a file does not name a learner, or its page."""
+    about = describe(name)
+    word = about["page"] if "{page}" in lines else name
+    return not re.search(rf"\b{word}\b", read(path))
+
+
+def write_derived_lines(name, root=ROOT):
+    """Insert the lines that follow from a learner where they are missing."""
+    missing = [place for place in DERIVED if is_missing(name, place[0], place[2])]
+    for path, after, lines in missing:
+        text = (root / path).read_text(encoding="utf-8")
+        assert after in text, f"{path} lacks the line {after!r}"
+        text = text.replace(after, after + lines.format(**describe(name)), 1)
+        (root / path).write_text(text, encoding="utf-8")
+    return [path for path, *_ in missing]
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_is_registered_everywhere(name):
     word = re.compile(rf"\b{name}\b")
+    page = f"doc/learners/{describe(name)['page']}.rst"
     places = {
-        "a line of LEARNERS in tests/test_common.py": read("tests/test_common.py"),
-        "a line of ESTIMATORS in tests/test_fuzz.py": read("tests/test_fuzz.py"),
-        "an entry in doc/api.rst": read("doc/api.rst"),
         "an entry in doc/whats_new.rst": read("doc/whats_new.rst"),
-        "a page in doc/learners": read(*pages("doc/learners", "[!i]*.rst")),
-        "an example in examples/": read(*pages("examples", "plot_*.py")),
-        "a row in the table of README.rst": read("README.rst"),
-        "a row in doc/user_guide/retrieval.rst": read("doc/user_guide/retrieval.rst"),
-        "a row in sklearn_simlearn/comparison/_rows.py": read(
-            "sklearn_simlearn/comparison/_rows.py"
-        ),
+        f"the page {page}": read(page) if (ROOT / page).exists() else "",
     }
     missing = [place for place, text in places.items() if not word.search(text)]
     assert not missing, f"{name} lacks {', '.join(missing)}"
+    examples = read(page, *pages("examples", "plot_*.py"))
+    assert re.search(rf"(>>> |^).*\b{name}\(", examples, re.M), (
+        f"{name} lacks an example that runs, in {page} or in examples/"
+    )
+    unwritten = {path for path, _, lines in DERIVED if is_missing(name, path, lines)}
+    assert not unwritten, (
+        f"{name} lacks lines in {', '.join(sorted(unwritten))}: run "
+        "python tests/test_registration.py"
+    )
+
+
+def test_derived_lines_are_written(tmp_path, monkeypatch):
+    for path in {path for path, *_ in DERIVED}:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(read(path), encoding="utf-8")
+
+    class Novel(SimilarityLearner):
+        """Similarity of a kind that is new."""
+
+    Novel.__module__ = "sklearn_simlearn.novel._novel"
+    monkeypatch.setattr(sklearn_simlearn, "Novel", Novel, raising=False)
+    assert len(write_derived_lines("Novel", tmp_path)) == len(DERIVED)
+    for path, _, lines in DERIVED:
+        written = (tmp_path / path).read_text(encoding="utf-8")
+        assert lines.format(**describe("Novel")) in written
+    assert "     - similarity of a kind that is new\n" in (
+        tmp_path / "README.rst"
+    ).read_text(encoding="utf-8")
 
 
 def test_every_learner_of_the_package_is_public():
@@ -66,3 +134,9 @@ def test_the_order_of_the_gallery_names_scripts_that_exist():
     assert listed
     missing = [name for name in listed if not (ROOT / "examples" / name).exists()]
     assert not missing, f"doc/conf.py orders {missing}, which examples/ lacks"
+
+
+if __name__ == "__main__":
+    for learner in LEARNERS:
+        for written in write_derived_lines(learner):
+            print(f"{learner}: {written}")

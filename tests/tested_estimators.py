@@ -8,7 +8,7 @@ import inspect
 
 import sklearn_simlearn
 from sklearn_simlearn import similarities
-from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.base import SimilarityLearner, SimilarityMixin
 from sklearn_simlearn.similarities import CosineSimilarity
 
 # Settings cheap enough for all tests first, then variants that take other paths.
@@ -53,9 +53,9 @@ def make(cls, settings):
 def public_classes():
     """Yield the classes of learners and hand-made similarities."""
     for module in (sklearn_simlearn, similarities):
-        for name in module.__all__:
-            if inspect.isclass(getattr(module, name)):
-                yield getattr(module, name)
+        for value in (getattr(module, name) for name in module.__all__):
+            if inspect.isclass(value) and issubclass(value, SimilarityMixin):
+                yield value
 
 
 def has_holdout(estimator):

@@ -25,7 +25,7 @@ from sklearn_simlearn.contract._samples import (
 def check_fit_is_repeatable(estimator):
     """A random_state gives the same similarity again, to the bit, with every option."""
     X, y = samples(estimator)
-    for options in [{}, *_find_options(estimator)]:
+    for options in [{}, *find_options(estimator)]:
         try:
             first = fit(estimator, X, y, options)
         except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def check_fit_is_repeatable(estimator):
         )
 
 
-def _find_options(estimator):
+def find_options(estimator):
     """Yield every option that the constraints of the parameters list, one at a time."""
     for name, constraints in getattr(estimator, "_parameter_constraints", {}).items():
         if name in ("random_state", "n_jobs"):

@@ -1,6 +1,8 @@
 """Checks of the similarity of a fitted estimator."""
 
+import io
 import pickle
+import sys
 
 import numpy as np
 from scipy import sparse
@@ -84,19 +86,53 @@ def check_input_and_estimator_are_left_alone(estimator):
     X, y = samples(estimator)
     before = X.copy()
     fitted = fit(estimator, X, y)
-    # Without the class, which need not be one that can be imported.
-    state = pickle.dumps(vars(fitted))
+    table: dict[int, type] = {}
+    state = _dump(vars(fitted), table)
     fitted.similarity(X)
     fitted.transform(X)
     fitted.transform_database(X)
     fitted.score(X, y)
-    require(pickle.dumps(vars(fitted)) == state, "the state of the estimator changes.")
+    require(_dump(vars(fitted), table) == state, "the state of the estimator changes.")
     require_equal(dense(X), dense(before), "X changes.")
     thawed = clone(fitted)
-    vars(thawed).update(pickle.loads(state))
+    vars(thawed).update(_Unpickler(io.BytesIO(state), table).load())
     require_equal(
         thawed.similarity(X), fitted.similarity(X), "a pickle has another similarity."
     )
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that leaves classes of no module, as in a notebook, in a table."""
+
+    def __init__(self, file, table):
+        super().__init__(file)
+        self.table = table
+
+    def persistent_id(self, obj):
+        """Return the place of such a class in the table."""
+        module = sys.modules.get(getattr(obj, "__module__", None) or "")
+        if not isinstance(obj, type) or getattr(module, obj.__name__, None) is obj:
+            return None
+        self.table[id(obj)] = obj
+        return id(obj)
+
+
+class _Unpickler(pickle.Unpickler):
+    """The counterpart, which finds the classes in the table."""
+
+    def __init__(self, file, table):
+        super().__init__(file)
+        self.table = table
+
+    def persistent_load(self, pid):
+        """Return a class of the table."""
+        return self.table[pid]
+
+
+def _dump(state, table):
+    file = io.BytesIO()
+    _Pickler(file, table).dump(state)
+    return file.getvalue()
 
 
 @rule
