@@ -18,6 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import is_partitioned
+from sklearn_simlearn._core.docstrings import add_shared_attributes
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.relevance import (
@@ -240,6 +241,10 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
     """
 
     _parameter_constraints: dict = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        add_shared_attributes(cls)
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)

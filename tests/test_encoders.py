@@ -333,6 +333,20 @@ def test_a_mixture_with_the_same_items_adds_the_queries(share, rows):
     assert not mixed.is_symmetric
 
 
+def test_queries_of_a_mixture_with_the_same_items_are_encoded_for_themselves(rows):
+    Q, _ = rows
+
+    class Roots(Encoder):
+        def items(self, X):
+            return np.sign(X) * np.abs(X) ** 0.5
+
+    mixed = mix(Roots(), Start(None), 0.5, same_items=True)
+    assert not mixed.is_symmetric
+    expected = mixed.queries(Q) @ mixed.items(Q).T
+    encodings = Sides(Q, Q)
+    assert_allclose(encodings.queries(mixed) @ encodings.items(mixed).T, expected)
+
+
 def test_parts_are_encoded_once(rows):
     Q, _ = rows
     n_calls = 0

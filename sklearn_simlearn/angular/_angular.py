@@ -148,13 +148,6 @@ class AngularBilinearRanker(SimilarityLearner):
     shrinkage_ : float
         Share :math:`s` of the query in its surrogate; 1 if the start is kept.
 
-    holdout_gain_, holdout_error_ : float
-        Gain of the choice over the start in mean average precision on held-out samples,
-        and its standard error. Not there with ``holdout=None``.
-
-    holdout_results_ : dict
-        Measures of all candidates on held-out samples, if any were held out.
-
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if `X` holds counts. Rows are then those of tf-idf
         to the power 3/4.
@@ -205,12 +198,6 @@ class AngularBilinearRanker(SimilarityLearner):
 
     violation_ : ndarray of shape (n_references,)
         Largest violation of the optimality conditions.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
 
     See Also
     --------

@@ -167,22 +167,6 @@ class HistogramRankSVM(SimilarityLearner):
     n_iter_ : int
         Passes over the training data; 1 if the hand-made similarity stands alone.
 
-    holdout_gain_ : float
-        Mean average precision that the choice gained over the hand-made similarity, on
-        held-out samples. This and what follows only with a hold-out.
-
-    holdout_error_ : float
-        Standard error of `holdout_gain_`.
-
-    holdout_results_ : dict
-        Candidates and their measures; missing if there was nothing to hold out.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     sklearn_simlearn.similarities.AsymmetricSimilarity : Hand-made weights of the same

@@ -160,21 +160,6 @@ class SparseMahalanobisLearner(SimilarityLearner):
         Number of iterations that led to `M_`. It is 1 if the start was kept, since
         scikit-learn asks for at least one.
 
-    holdout_gain_, holdout_error_ : float
-        By how much the choice exceeds the start in mean average precision of what was
-        held out, and the standard error of that. Only with a hold-out.
-
-    holdout_results_ : dict
-        All that the hold-out looked at: its `candidates`, `mean_average_precision`,
-        `precision_at_1`, `gain`, `error` and the `best_index`. Only with a hold-out,
-        if there was enough to hold out.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     sklearn_simlearn.similarities.CosineSimilarity : Where this learner starts from.

@@ -108,7 +108,7 @@ class OASIS(SimilarityLearner):
     ----------
     shrinkage_ : float
         Share of the start in the similarity: 1 where nothing helps. Only with a
-        `holdout`, as the attributes up to `holdout_error_`.
+        `holdout`, as the attributes up to `idf_`.
 
     components_ : ndarray of shape (n_components, n_features)
         The embedding of rows of unit length; not there if `shrinkage_` is 1. In the
@@ -124,12 +124,6 @@ class OASIS(SimilarityLearner):
 
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if `X` holds counts.
-
-    holdout_results_ : dict
-        The candidates and how they rank the held-out samples.
-
-    holdout_gain_, holdout_error_ : float
-        Gain in mean average precision of what was chosen, and its standard error.
 
     W_ : ndarray of shape (n_features, n_features)
         The learned matrix of the plain form, of the dtype of `X`.
@@ -148,12 +142,6 @@ class OASIS(SimilarityLearner):
 
     n_updates_ : int
         Number of them that moved :math:`W`, of all rankers.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
 
     See Also
     --------

@@ -131,12 +131,6 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     holdout_results_ : dict
         All candidates of the hold-out with their measures. Only if there was one.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     OASIS : For new classes too.

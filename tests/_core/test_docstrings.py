@@ -1,0 +1,68 @@
+"""Docstring entries that learners share."""
+
+import re
+
+import pytest
+
+import sklearn_simlearn
+from sklearn_simlearn.base import SimilarityLearner
+
+LEARNERS = [
+    value
+    for value in map(vars(sklearn_simlearn).get, sklearn_simlearn.__all__)
+    if isinstance(value, type) and issubclass(value, SimilarityLearner)
+]
+SHARED = [
+    "holdout_gain_, holdout_error_",
+    "holdout_results_",
+    "n_features_in_",
+    "feature_names_in_",
+]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("name", SHARED)
+def test_a_learner_describes_shared_attributes_once(learner, name):
+    lines = learner.__doc__.splitlines()
+    [line] = [i for i, text in enumerate(lines) if text.strip().startswith(f"{name} :")]
+    sections = [
+        lines[i - 1].strip() for i, text in enumerate(lines[:line]) if "---" in text
+    ]
+    assert sections[-1] == "Attributes"
+    assert lines[line - 1] == "", "an empty line is in front of an entry"
+
+
+def test_entries_end_the_section():
+    class Plain(SimilarityLearner):
+        """A learner.
+
+        Attributes
+        ----------
+        n_features_in_ : int
+            Described here.
+        """
+
+    class WithHoldout(SimilarityLearner):
+        """A learner.
+
+        Attributes
+        ----------
+        W_ : ndarray
+            The weights.
+
+        Notes
+        -----
+        None.
+        """
+
+        def __init__(self, holdout="auto"):
+            self.holdout = holdout
+
+    class Silent(SimilarityLearner):
+        """A learner without a section."""
+
+    names = re.compile(r"^ *([\w, ]+) : ", re.M)
+    assert names.findall(Plain.__doc__) == ["n_features_in_", "feature_names_in_"]
+    assert names.findall(WithHoldout.__doc__) == ["W_", *SHARED]
+    assert WithHoldout.__doc__.rstrip().endswith("None.")
+    assert Silent.__doc__ == "A learner without a section."
