@@ -347,6 +347,19 @@ def test_queries_of_a_mixture_with_the_same_items_are_encoded_for_themselves(row
     assert_allclose(encodings.queries(mixed) @ encodings.items(mixed).T, expected)
 
 
+@pytest.mark.parametrize("first_is_symmetric", [True, False])
+@pytest.mark.parametrize("then_is_symmetric", [True, False])
+def test_a_chain_encodes_both_sides(first_is_symmetric, then_is_symmetric, rows):
+    Q, _ = rows
+    first = Start(None) if first_is_symmetric else Scaled(2.0, 3.0)
+    then = Start(None) if then_is_symmetric else Scaled(5.0, 7.0)
+    chain = Chain(first, then)
+    assert chain.is_symmetric == (first_is_symmetric and then_is_symmetric)
+    expected = then.queries(first.queries(Q)) @ then.items(first.items(Q)).T
+    assert_allclose(products(chain, Q, Q), expected)
+    assert_allclose(Sides(Q, Q).similarity(chain), expected)
+
+
 def test_parts_are_encoded_once(rows):
     Q, _ = rows
     n_calls = 0
