@@ -9,16 +9,14 @@ the similarity of the start:
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
 
+from sklearn_simlearn._core.directions import Affine, principal_directions, project
 from sklearn_simlearn._core.encoders import Chain, Encoder, mix
-from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.triplets import triplet_sampler
 from sklearn_simlearn._core.typing import Matrix
@@ -32,15 +30,6 @@ from sklearn_simlearn.oasis._steps import (
 
 # Steps need no more precision, and take half the time of double precision.
 DTYPE = np.float32
-
-# Coordinates to learn in; data of more features is projected on its leading directions.
-MAX_DIRECTIONS = 500
-
-# Rows that tell the leading directions.
-MAX_ROWS = 2000
-
-# Entries of the matrix of directions, for very large vocabularies.
-MAX_ENTRIES = 2**26
 
 # Negatives drawn for each pair, of which the hardest is taken; 5 to 20 are alike.
 N_NEGATIVES = 10
@@ -79,31 +68,6 @@ class Candidate(NamedTuple):
     regularization: float | None
     n_triplets: int
     shrinkage: float
-
-
-@dataclass(frozen=True, eq=False)
-class Affine(Encoder):
-    """Rows x A' - b, scaled to unit length if asked."""
-
-    A: np.ndarray
-    b: np.ndarray
-    unit: bool = True
-
-    def items(self, X: Matrix) -> np.ndarray:
-        """Return the mapped rows."""
-        rows = (X @ self.A.T - self.b).astype(X.dtype, copy=False)
-        return unit_rows(rows) if self.unit else rows
-
-    def after(self, other: "Affine | None") -> "Affine":
-        """Return this map of the output of another one, before its scaling."""
-        if other is None:
-            return self
-        return Affine(self.A @ other.A, self.A @ other.b + self.b, self.unit)
-
-    def astype(self, dtype) -> "Affine":
-        """Return the map in another precision."""
-        A, b = (array.astype(dtype, copy=False) for array in (self.A, self.b))
-        return Affine(A, b, self.unit)
 
 
 class Coordinates(NamedTuple):
@@ -300,30 +264,6 @@ def find_coordinates(
     rows = start.items(X).astype(DTYPE)
     directions = principal_directions(rows, rng)
     return Coordinates(start, directions), project(rows, directions)
-
-
-def principal_directions(X: Matrix, rng: np.random.Generator) -> Affine | None:
-    """Return the map to the leading directions; None if X has few features."""
-    n_samples, n_features = X.shape
-    if n_features <= MAX_DIRECTIONS:
-        return None
-    if n_samples > MAX_ROWS:
-        X = X[np.sort(rng.choice(n_samples, MAX_ROWS, replace=False))]
-    n = X.shape[0]
-    rank = min(n, MAX_DIRECTIONS, max(1, MAX_ENTRIES // n_features))
-    # With X X' = U L U', the directions are the rows of L^(-1/2) U' X.
-    values, U = linalg.eigh(inner_products(X, X), subset_by_index=[n - rank, n - 1])
-    keep = values > values[-1] * n * np.finfo(X.dtype).eps
-    scaled = (U[:, keep] / np.sqrt(values[keep]))[:, ::-1]
-    A = np.ascontiguousarray((X.T @ scaled).T)
-    return Affine(A, np.zeros(len(A), dtype=A.dtype), unit=False)
-
-
-def project(X: Matrix, directions: Affine | None) -> np.ndarray:
-    """Return dense rows in the coordinates to learn in."""
-    if directions is not None:
-        return directions.items(X)
-    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 def lda_metric(X: np.ndarray, labels: np.ndarray, regularization: float) -> Affine:

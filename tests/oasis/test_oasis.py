@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS, StartKeptWarning
+from sklearn_simlearn._core import directions
 from sklearn_simlearn._core.encoders import Sides
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
@@ -23,7 +24,7 @@ from sklearn_simlearn._holdout import START, Choice
 from sklearn_simlearn.oasis import _path as oasis_path
 from sklearn_simlearn.oasis import _steps as oasis_steps
 from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
-from sklearn_simlearn.oasis._path import Candidate, lda_metric, principal_directions
+from sklearn_simlearn.oasis._path import Candidate, lda_metric
 from sklearn_simlearn.oasis._steps import LEARNED, draw_stream, sweep
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -253,28 +254,6 @@ def test_stream_of_several_negatives(kind, counts):
 # -- the path --
 
 
-def test_principal_directions_span_the_rows(rng, monkeypatch):
-    X = rng.standard_normal((20, 50))
-    assert principal_directions(X, rng) is None
-    monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", 30)
-    for rows in (X, sparse.csr_array(X)):
-        directions = principal_directions(rows, rng)
-        A, b = directions.A, directions.b
-        assert_allclose(A @ A.T, np.eye(20), atol=1e-10)
-        assert_allclose((X @ A.T) @ (X @ A.T).T, X @ X.T)
-        assert not b.any()
-    monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", 6)
-    A = principal_directions(X, rng).A
-    _, _, Vt = np.linalg.svd(X)
-    assert_allclose(np.abs(A @ Vt[:6].T), np.eye(6), atol=1e-8)
-    monkeypatch.setattr(oasis_path, "MAX_ENTRIES", 200)
-    assert principal_directions(X, rng).A.shape == (4, 50)
-    monkeypatch.setattr(oasis_path, "MAX_ROWS", 3)
-    assert principal_directions(X, rng).A.shape == (3, 50)
-    # Rows that are all alike have one direction.
-    assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)
-
-
 @pytest.mark.parametrize("regularization", [0.1, 0.5])
 def test_lda_metric_solves_its_eigenproblem(regularization, blobs):
     X, y = blobs
@@ -426,7 +405,7 @@ def test_served_similarity(
 ):
     X, y = counts
     X = X.astype(dtype)
-    monkeypatch.setattr(oasis_path, "MAX_DIRECTIONS", max_directions)
+    monkeypatch.setattr(directions, "MAX_DIRECTIONS", max_directions)
     monkeypatch.setattr(
         "sklearn_simlearn.oasis._oasis.choose",
         lambda *_: Choice(Candidate(candidate, 300, shrinkage), {}),

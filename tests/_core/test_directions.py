@@ -1,0 +1,30 @@
+"""The leading directions of wide data."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from sklearn_simlearn._core import directions
+from sklearn_simlearn._core.directions import principal_directions
+
+
+def test_principal_directions_span_the_rows(rng, monkeypatch):
+    X = rng.standard_normal((20, 50))
+    assert principal_directions(X, rng) is None
+    monkeypatch.setattr(directions, "MAX_DIRECTIONS", 30)
+    for rows in (X, sparse.csr_array(X)):
+        found = principal_directions(rows, rng)
+        A, b = found.A, found.b
+        assert_allclose(A @ A.T, np.eye(20), atol=1e-10)
+        assert_allclose((X @ A.T) @ (X @ A.T).T, X @ X.T)
+        assert not b.any()
+    monkeypatch.setattr(directions, "MAX_DIRECTIONS", 6)
+    A = principal_directions(X, rng).A
+    _, _, Vt = np.linalg.svd(X)
+    assert_allclose(np.abs(A @ Vt[:6].T), np.eye(6), atol=1e-8)
+    monkeypatch.setattr(directions, "MAX_ENTRIES", 200)
+    assert principal_directions(X, rng).A.shape == (4, 50)
+    monkeypatch.setattr(directions, "MAX_ROWS", 3)
+    assert principal_directions(X, rng).A.shape == (3, 50)
+    # Rows that are all alike have one direction.
+    assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)
