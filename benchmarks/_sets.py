@@ -33,6 +33,16 @@ def _mnist():
     return X[-10_000:], y[-10_000:]
 
 
+def _faces():
+    arrays = load("orl_faces.npz")
+    return arrays["X"].reshape(len(arrays["X"]), -1).astype(np.float32), arrays["y"]
+
+
+def _banking():
+    arrays = load("banking77_minilm.npz")
+    return arrays["X"].astype(np.float32), arrays["y"]
+
+
 def _office():
     arrays = load("office_caltech10_surf800.npz")
     domains = ("amazon", "Caltech10", "dslr", "webcam")
@@ -85,6 +95,8 @@ SETS = {
     "digits": (_digits, None),
     "digit words": (_digit_words, None),
     "MNIST": (_mnist, "mnist.npz"),
+    "Faces": (_faces, "orl_faces.npz"),
+    "Banking": (_banking, "banking77_minilm.npz"),
     "Office": (_office, "office_caltech10_surf800.npz"),
     "Caltech": (_caltech, "caltech101_oasis_b32_1k.npz"),
     "Reuters": (_reuters, "reuters_modapte_bow.npz"),

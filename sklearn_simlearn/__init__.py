@@ -7,6 +7,7 @@ from sklearn_simlearn.mahalanobis import SparseMahalanobisLearner
 from sklearn_simlearn.memory import MemoryVectorQuery
 from sklearn_simlearn.oasis import OASIS
 from sklearn_simlearn.posterior import ClassPosteriorSimilarity
+from sklearn_simlearn.two_covariance import TwoCovarianceSimilarity
 
 __version__ = "0.2.0.dev0"
 
@@ -18,4 +19,5 @@ __all__ = [
     "MemoryVectorQuery",
     "SparseMahalanobisLearner",
     "StartKeptWarning",
+    "TwoCovarianceSimilarity",
 ]

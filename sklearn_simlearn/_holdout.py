@@ -51,6 +51,11 @@ MAX_DOCUMENTS = 20_000
 # takes to have that many in all, so that few samples are not judged by a handful.
 MAX_ROWS = 1000
 
+# The same in a race, where many candidates are judged, and how many candidates are
+# judged in all folds.
+RACE_ROWS = 400
+N_FINALISTS = 4
+
 # How many times what is lost at rank 1 is taken off a gain in mean average precision:
 # 2 to 4 are alike, and with 1 some learners lose 0.015 on known classes.
 LOSS_AT_1 = 3.0
@@ -146,6 +151,7 @@ def choose(
     holdout: str,
     rng: np.random.Generator,
     advance: Callable[..., bool],
+    race: bool = False,
 ) -> Choice:
     """Let held-out samples choose among the candidates of a path.
 
@@ -170,22 +176,33 @@ def choose(
 
     advance : callable
         Reports a step to the callbacks; returns whether one of them asks to stop.
+
+    race : bool, default=False
+        Whether each fold drops the worse half of the candidates, so that many can be
+        tried. Then fewer samples are scored, too.
     """
     holdout = read_holdout(holdout, relevance)
-    folds = make_folds(relevance, holdout, rng)
+    folds = make_folds(relevance, holdout, rng, RACE_ROWS if race else MAX_ROWS)
     judge = Judge(X, relevance, by_class=holdout == "objects")
     # On more threads BLAS would sum in another order.
     with one_blas_thread():
+        dropped: set[Any] = set()
         for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
             judge.open(fold)
             for candidate, encoder in path(fold.train, stream):
+                if candidate in dropped:
+                    continue
                 judge.record(candidate, encoder)
                 if advance("hold-out"):
                     return judge.choose()
+            if race:
+                dropped |= judge.find_losers()
     return judge.choose()
 
 
-def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
+def make_folds(
+    relevance: Relevance, holdout: str, rng, max_rows: int = MAX_ROWS
+) -> list[Fold]:
     """Return the folds; none, with a warning, if classes or samples are too few."""
     if isinstance(relevance, JudgedRelevance):
         return _hold_out_queries(relevance, rng, with_documents=holdout == "documents")
@@ -195,7 +212,7 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
         for test in _hold_out_samples(objects, rng):
             rest = np.setdiff1d(np.arange(len(objects)), test)
             if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
-                test = _limit(test, objects, rng)
+                test = _limit(test, objects, rng, max_rows)
                 folds.append(Fold(rest, test, test))
         if folds:
             return folds
@@ -220,7 +237,7 @@ def make_folds(relevance: Relevance, holdout: str, rng) -> list[Fold]:
     folds = []
     for held_out in np.array_split(classes, n_folds):
         is_test = np.isin(objects, held_out)
-        test = _limit(np.flatnonzero(is_test), objects, rng)
+        test = _limit(np.flatnonzero(is_test), objects, rng, max_rows)
         folds.append(Fold(np.flatnonzero(~is_test), test, test))
     return folds
 
@@ -290,10 +307,10 @@ def _hold_out_samples(objects, rng):
     return parts
 
 
-def _limit(rows, objects, rng):
-    """At most `MAX_ROWS` of the rows, an even number of each class first."""
+def _limit(rows, objects, rng, max_rows):
+    """At most `max_rows` of the rows, an even number of each class first."""
     order, place, _ = shuffle_within(objects[rows], rng)
-    first = np.lexsort((objects[rows][order], place // 2))[:MAX_ROWS]
+    first = np.lexsort((objects[rows][order], place // 2))[:max_rows]
     return np.sort(rows[order[first]])
 
 
@@ -364,20 +381,49 @@ class Judge:
         self.measures[-1][candidate] = measures
 
     def choose(self) -> Choice:
-        """Return the candidate of the highest worth, or the start if none is above 0.
+        """Return the candidate of the highest worth; the start if none is above 0."""
+        candidates = self._candidates()
+        if not candidates:
+            return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
+        results, worth = self._weigh(candidates)
+        best = int(np.argmax(worth))
+        if worth[best] <= 0:
+            best = candidates.index(START)
+        attributes = {
+            "holdout_gain_": float(results["gain"][best]),
+            "holdout_error_": float(results["error"][best]),
+            "holdout_results_": {
+                "candidates": candidates,
+                **results,
+                "best_index": best,
+            },
+        }
+        return Choice(candidates[best], attributes)
+
+    def find_losers(self) -> set[Any]:
+        """Return the worse half of the candidates, without the start."""
+        candidates = [c for c in self._candidates() if c is not START]
+        _, worth = self._weigh([START, *candidates])
+        n_kept = max(N_FINALISTS, (len(candidates) + 1) // 2)
+        order = np.argsort(-worth[1:], kind="stable")
+        return {candidates[i] for i in order[n_kept:]}
+
+    def _candidates(self):
+        """Return the candidates that were judged in all folds so far."""
+        return [
+            candidate
+            for candidate in (self.measures[0] if self.measures else ())
+            if all(candidate in fold for fold in self.measures)
+        ]
+
+    def _weigh(self, candidates):
+        """Return the measures of candidates, and the worth of each.
 
         (holdout-gain) is the mean difference in average precision (nDCG@10 with
         judgements) to the start, over classes or over queries, and its standard error.
         (holdout-worth) is the gain less its error and less `LOSS_AT_1` times what is
         lost at rank 1.
         """
-        candidates = [
-            candidate
-            for candidate in (self.measures[0] if self.measures else ())
-            if all(candidate in fold for fold in self.measures)
-        ]
-        if not candidates:
-            return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
         start = candidates.index(START)
         quality, p1, p1_dense = (
             self._values(candidates, name) for name in Measures._fields
@@ -388,24 +434,15 @@ class Judge:
         at_1 = np.minimum(1, p1_dense.mean(axis=1))
         gain_at_1 = at_1 - at_1[start]
         worth = gain - error - LOSS_AT_1 * np.maximum(0, -gain_at_1)
-        best = int(np.argmax(worth))
-        if worth[best] <= 0:
-            best = start
         name = "ndcg_at_10" if self.is_judged else "mean_average_precision"
-        attributes = {
-            "holdout_gain_": float(gain[best]),
-            "holdout_error_": float(error[best]),
-            "holdout_results_": {
-                "candidates": candidates,
-                name: quality.mean(axis=1),
-                "precision_at_1": p1.mean(axis=1),
-                "gain": gain,
-                "error": error,
-                "gain_at_1": gain_at_1,
-                "best_index": best,
-            },
+        results = {
+            name: quality.mean(axis=1),
+            "precision_at_1": p1.mean(axis=1),
+            "gain": gain,
+            "error": error,
+            "gain_at_1": gain_at_1,
         }
-        return Choice(candidates[best], attributes)
+        return results, worth
 
     def _values(self, candidates, name):
         """Return a measure as an array: candidates by queries, or by classes."""

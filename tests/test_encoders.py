@@ -18,6 +18,7 @@ from sklearn_simlearn import (
     ClassPosteriorSimilarity,
     HistogramRankSVM,
     SparseMahalanobisLearner,
+    TwoCovarianceSimilarity,
     _holdout,
 )
 from sklearn_simlearn._core.encoders import (
@@ -107,6 +108,11 @@ VARIANTS = {
         "estimator": CosineSimilarity(power=0.5),
         "classifier": LogisticRegression(),
         "n_landmarks": 20,
+    },
+    TwoCovarianceSimilarity: {
+        "shrinkage": 0.3,
+        "n_components": 3,
+        "holdout": "samples",
     },
 }
 LISTED = set(VARIANTS)

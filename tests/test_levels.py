@@ -17,7 +17,8 @@ LEVELS = [
     {"model_selection", "_holdout"},
     {"base"},
     {"contract", "similarities", "datasets", "feature_extraction"},
-    {"angular", "compose", "histogram", "mahalanobis", "memory", "oasis", "posterior"},
+    {"angular", "compose", "histogram", "mahalanobis", "memory", "oasis", "posterior"}
+    | {"two_covariance"},
     {"index"},
     {"reranking", "display"},
     {"report", "serve"},

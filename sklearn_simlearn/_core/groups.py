@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.sklearn import get_output_config
+from sklearn_simlearn._core.typing import Matrix
 
 # Members of small sets that are compared at a time.
 SETS_TOGETHER = 256
@@ -76,6 +79,31 @@ def read_groups(groups: ArrayLike | None, n_samples: int) -> Sets:
     if _is_missing(groups).any():
         raise ValueError("groups contains NaN or None: every query belongs to a set.")
     return _sort_into_sets(groups, np.arange(n_samples))
+
+
+def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
+    """Return encoded sets as a frame with their names, if pandas output is asked for.
+
+    Scikit-learn would give the frame the index of `X`, which has other rows.
+
+    Parameters
+    ----------
+    estimator : object
+        Estimator with a `set_output`.
+
+    M : ndarray or csr_array of shape (n_sets, n_features_out)
+        Encoded sets.
+
+    groups : array-like of shape (n_queries,) or None
+        Set of each query.
+    """
+    wants_frame = get_output_config("transform", estimator)["dense"] == "pandas"
+    if groups is None or not wants_frame or sparse.issparse(M):
+        return M
+    import pandas as pd
+
+    names = read_groups(groups, len(groups)).names
+    return pd.DataFrame(M, index=pd.Index(names, name=getattr(groups, "name", None)))
 
 
 def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:

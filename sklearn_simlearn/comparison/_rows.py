@@ -11,6 +11,7 @@ from sklearn_simlearn import (
     HistogramRankSVM,
     MemoryVectorQuery,
     SparseMahalanobisLearner,
+    TwoCovarianceSimilarity,
 )
 from sklearn_simlearn.comparison._baselines import (
     make_lda,
@@ -105,6 +106,7 @@ ROWS = [
     Row("asymmetric", lambda task: AsymmetricSimilarity(), ("counts",)),
     Row("OASIS", _learner(OASIS)),
     Row("angular", _learner(AngularBilinearRanker)),
+    Row("two covariances", _learner(TwoCovarianceSimilarity)),
     Row("histogram", _learner(HistogramRankSVM), ("counts",)),
     Row(
         "sparse Mahalanobis",

@@ -5,20 +5,18 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.groups import read_groups
+from sklearn_simlearn._core.groups import name_sets, read_groups
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.sklearn import (
     HasMethods,
     Interval,
     StrOptions,
     fit_context,
-    get_output_config,
     validate_params,
 )
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
@@ -266,15 +264,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
                 "queries has no vector. Use `similarity`, or `query_weights`."
             )
         M = self.encoder_.queries(X, groups)
-        wants_frame = get_output_config("transform", self)["dense"] == "pandas"
-        if groups is None or sparse.issparse(M) or not wants_frame:
-            return M
-        import pandas as pd
-
-        # Scikit-learn would give it the index of X, which has other rows.
-        names = read_groups(groups, X.shape[0]).names
-        index = pd.Index(names, name=getattr(groups, "name", None))
-        return pd.DataFrame(M, index=index)
+        return name_sets(self, M, groups)
 
     @available_if(_has_vectors)
     def transform_database(self, X: MatrixLike) -> Matrix:

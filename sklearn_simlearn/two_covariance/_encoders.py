@@ -1,0 +1,137 @@
+"""Encoders of the two-covariance model, for single queries and for sets of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from sklearn_simlearn._core.encoders import (
+    Chain,
+    Composite,
+    Encoder,
+    Encodings,
+    Mixture,
+    Sides,
+    side_by_side,
+)
+from sklearn_simlearn._core.groups import Sets, read_groups
+from sklearn_simlearn._core.typing import Matrix
+
+# Sizes of sets whose coefficients span those of all sizes, to rounding.
+SIZES = np.unique(np.rint(np.geomspace(1, 1e6, 40)))
+
+# Part of a coefficient that is as good as 0.
+TOLERANCE = 1e-13
+
+
+def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
+    """Return the weights of squares in (two-covariance-ratio), one row per n."""
+    n = np.asarray(n, dtype=np.float64)[:, None]
+    return n * beta**2 / ((1 + beta) * (1 + (n + 1) * beta))
+
+
+def span_of_weights(beta: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the quadratic weights of all numbers of queries.
+
+    Its first column is in the direction of the weights of a single query.
+    """
+    weights = quadratic_weights(beta, SIZES)
+    length = np.linalg.norm(weights[0])
+    if length == 0:
+        return np.eye(len(beta), 1)
+    first = weights[0] / length
+    rest = weights - np.outer(weights @ first, first)
+    _, strength, directions = np.linalg.svd(rest, full_matrices=False)
+    keep = strength > TOLERANCE * np.linalg.norm(weights)
+    return np.column_stack([first, directions[keep].T])
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodRatio(Encoder):
+    """(two-covariance-ratio)  Log likelihood ratio of "same class", up to constants.
+
+    It takes coordinates in which W is the identity and B is diagonal. Of the columns
+    for squares, a single query needs the first only.
+
+    Parameters
+    ----------
+    beta : ndarray of shape (n_components,)
+        Variances between classes.
+
+    basis : ndarray of shape (n_components, n_columns)
+        Basis of the weights of squares, by `span_of_weights`.
+
+    length : float
+        Factor of the coordinates, for rows that were scaled to unit length.
+    """
+
+    beta: np.ndarray
+    basis: np.ndarray
+    length: float = 1.0
+
+    def items(self, X: Matrix) -> np.ndarray:
+        """Return the coordinates and weighted sums of their squares."""
+        X = self.length * X
+        return side_by_side(X, np.square(X) @ self.basis.astype(X.dtype))
+
+    def queries(self, X: Matrix, groups: ArrayLike | None = None) -> np.ndarray:
+        """Return the coefficients of one set of queries per row."""
+        sets = read_groups(groups, X.shape[0])
+        n = sets.sizes.astype(np.float64)[:, None]
+        total = self.length * n * average(X, sets)
+        linear = total * (self.beta / (1 + (n + 1) * self.beta))
+        squares = -0.5 * quadratic_weights(self.beta, sets.sizes) @ self.basis
+        return np.hstack([linear, squares]).astype(X.dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySets(Composite):
+    """An encoder that also encodes sets of queries, each as one row.
+
+    Parameters
+    ----------
+    base : Encoder
+        Encoder of single queries. A set of queries has the likelihood ratio of all of
+        them in a part that is one, and the mean of the encodings in other parts.
+    """
+
+    base: Encoder
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the base is."""
+        return self.base.is_symmetric
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return the rows of the base."""
+        return rows(self.base)
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the similarities of the base."""
+        return sides.similarity(self.base)
+
+    def queries(self, X: Matrix, groups: ArrayLike | None = None) -> Matrix:
+        """Return one row per group, in sorted order, or per query without groups."""
+        if groups is None:
+            return super().queries(X)
+        return _encode_sets(self.base, X, groups)
+
+
+def _encode_sets(encoder, X, groups):
+    if isinstance(encoder, Mixture):
+        start, learned = (
+            _encode_sets(part, X, groups) for part in (encoder.start, encoder.learned)
+        )
+        a = encoder.share
+        return side_by_side((a**0.5) * start, ((1 - a) ** 0.5) * learned)
+    if isinstance(encoder, Chain) and isinstance(encoder.then, LikelihoodRatio):
+        return encoder.then.queries(encoder.first.queries(X), groups)
+    return average(encoder.queries(X), read_groups(groups, X.shape[0]))
+
+
+def average(X: Matrix, sets: Sets) -> Matrix:
+    """Return the mean row of each set."""
+    weights = (1 / sets.sizes)[sets.of_row].astype(X.dtype)
+    shape = (len(sets.sizes), X.shape[0])
+    return sparse.csr_array((weights, sets.rows, sets.offsets), shape=shape) @ X

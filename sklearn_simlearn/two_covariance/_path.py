@@ -1,0 +1,245 @@
+"""Candidates of the two-covariance model, among which held-out samples choose."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_simlearn._core.directions import Affine, principal_directions, project
+from sklearn_simlearn._core.encoders import Chain, Encoder, mix
+from sklearn_simlearn._core.relevance import Relevance
+from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._holdout import START
+from sklearn_simlearn.two_covariance._encoders import (
+    LikelihoodRatio,
+    QuerySets,
+    quadratic_weights,
+    span_of_weights,
+)
+from sklearn_simlearn.two_covariance._moments import (
+    Coordinates,
+    Diagonalizer,
+    Moments,
+    estimate_moments,
+)
+
+# What the hold-out chooses from: how W is shrunk, how two samples are compared in the
+# coordinates, and the share of the start.
+SHRINKAGES = (0.1, 0.5)
+FORMS = ("whitened", "discriminant", "ratio", "unit ratio")
+SHARES = (0.0, 0.5, 0.75)
+
+# Shrinkage of the plain form, unless it is given.
+PLAIN_SHRINKAGE = 0.1
+
+
+class Candidate(NamedTuple):
+    """Settings that held-out samples choose.
+
+    Attributes
+    ----------
+    form : str
+        One of `FORMS`.
+
+    shrinkage : float
+        Of the covariance within classes. With 1 the whitened score is the cosine of
+        centred rows.
+
+    share : float
+        Share of the start if both similarities had the same spread.
+    """
+
+    form: str
+    shrinkage: float
+    share: float
+
+
+class Score(NamedTuple):
+    """A similarity of rows in the coordinates.
+
+    Attributes
+    ----------
+    map : Affine
+        Into the coordinates.
+
+    ratio : LikelihoodRatio or None
+        Compares rows in the coordinates; None for their inner product.
+
+    deviation : float
+        Standard deviation that the model predicts for samples of different classes.
+    """
+
+    map: Affine
+    ratio: LikelihoodRatio | None
+    deviation: float
+
+    def encode(self, rows: Encoder | None, directions: Affine | None, dtype) -> Encoder:
+        """Return the encoder of samples.
+
+        Parameters
+        ----------
+        rows : Encoder or None
+            From samples to rows; None if they are the rows.
+
+        directions : Affine or None
+            From rows to what the coordinates are for; None if that is the same.
+
+        dtype : dtype
+            Precision of the samples.
+        """
+        encoder: Encoder = self.map.after(directions).astype(dtype)
+        if rows is not None:
+            encoder = Chain(rows, encoder)
+        return encoder if self.ratio is None else Chain(encoder, self.ratio)
+
+
+def make_score(form: str, coordinates: Coordinates, n_components: int | None) -> Score:
+    """Return the similarity of a form."""
+    A, offset, beta = coordinates
+    rank = len(beta) if form == "whitened" else max(1, np.count_nonzero(beta))
+    rank = rank if n_components is None else min(rank, n_components)
+    A, offset, beta = A[:rank], offset[:rank], beta[:rank]
+    linear = beta / (1 + 2 * beta)
+    if form in ("whitened", "discriminant"):
+        weight = np.ones(rank) if form == "whitened" else linear
+        root = np.sqrt(weight)
+        variance = weight * (1 + beta)
+        deviation = np.linalg.norm(variance) / (variance.sum() or 1.0)
+        return Score(Affine(root[:, None] * A, root * offset), None, deviation)
+    [squares] = quadratic_weights(beta, [1])
+    variances = np.square([linear, squares / 2**0.5]) * (1 + beta) ** 2
+    unit = form == "unit ratio"
+    ratio = LikelihoodRatio(
+        beta, span_of_weights(beta), float(np.sqrt((1 + beta).sum())) if unit else 1.0
+    )
+    return Score(Affine(A, offset, unit), ratio, float(np.sqrt(variances.sum())))
+
+
+class Path:
+    """The candidates of a fit, and the fit of the one that was chosen.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Checked samples.
+
+    relevance : Relevance
+        Of the samples to each other.
+
+    shrinkage : float or None
+        The only shrinkage to try; None for several.
+
+    n_components : int or None
+        Largest number of coordinates.
+    """
+
+    def __init__(
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        *,
+        shrinkage: float | None,
+        n_components: int | None,
+    ):
+        self.X = X
+        self.relevance = relevance
+        self.shrinkages = SHRINKAGES if shrinkage is None else (shrinkage,)
+        self.n_components = n_components
+
+    def __call__(
+        self, train: np.ndarray, rng: np.random.Generator
+    ) -> Iterator[tuple[Any, Encoder]]:
+        """Yield candidates and what they learn from some rows."""
+        X = self.X[train]
+        start = Start.fit(X)
+        yield START, QuerySets(start)
+
+        directions, moments = learn_moments(
+            start.items(X), self.relevance.take(train), rng
+        )
+        base: Encoder = start
+        if directions is not None:
+            base = Chain(start, directions.astype(X.dtype))
+        diagonalize = Diagonalizer(moments)
+        for shrinkage in self.shrinkages:
+            coordinates = diagonalize(shrinkage)
+            for form in FORMS:
+                score = make_score(form, coordinates, self.n_components)
+                learned = score.encode(base, None, X.dtype)
+                for nominal in SHARES:
+                    share = true_share(nominal, score.deviation, moments)
+                    candidate = Candidate(form, shrinkage, nominal)
+                    yield candidate, QuerySets(mix(learned, start, share))
+
+    def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
+        """Return the fitted attributes, from all samples with the candidate."""
+        start = Start.fit(self.X)
+        if candidate is START:
+            return {"encoder_": QuerySets(start), "share_": 1.0, "idf_": start.idf}
+        directions, moments = learn_moments(start.items(self.X), self.relevance, rng)
+        coordinates = Diagonalizer(moments)(candidate.shrinkage)
+        score = make_score(candidate.form, coordinates, self.n_components)
+        learned = score.encode(start, directions, self.X.dtype)
+        share = true_share(candidate.share, score.deviation, moments)
+        return {
+            "encoder_": QuerySets(mix(learned, start, share)),
+            "share_": share,
+            "idf_": start.idf,
+            "form_": candidate.form,
+            "shrinkage_": candidate.shrinkage,
+            **describe(coordinates, directions, score),
+        }
+
+
+def learn_plain(
+    X: Matrix,
+    relevance: Relevance,
+    rng: np.random.Generator,
+    *,
+    shrinkage: float | None,
+    n_components: int | None,
+) -> dict:
+    """Return the fitted attributes of the likelihood ratio of samples as they are."""
+    shrinkage = PLAIN_SHRINKAGE if shrinkage is None else shrinkage
+    directions, moments = learn_moments(X, relevance, rng)
+    coordinates = Diagonalizer(moments)(shrinkage)
+    score = make_score("ratio", coordinates, n_components)
+    return {
+        "encoder_": QuerySets(score.encode(None, directions, X.dtype)),
+        "form_": "ratio",
+        "shrinkage_": shrinkage,
+        **describe(coordinates, directions, score),
+    }
+
+
+def learn_moments(
+    rows: Matrix, relevance: Relevance, rng: np.random.Generator
+) -> tuple[Affine | None, Moments]:
+    """Return the leading directions of wide rows, and the moments in them."""
+    directions = principal_directions(rows, rng)
+    return directions, estimate_moments(project(rows, directions), relevance)
+
+
+def true_share(nominal: float, deviation: float, moments: Moments) -> float:
+    """Return the weight of the start, for similarities of different spread.
+
+    Products of rows with a given query vary by m' T m + tr(T T) on average, where T is
+    the covariance of the rows.
+    """
+    mean, total = moments.mean, moments.total
+    of_start = np.sqrt(mean @ total @ mean + np.square(total).sum())
+    weight = nominal * deviation
+    rest = (1 - nominal) * of_start
+    return float(weight / (weight + rest)) if deviation > 0 and rest > 0 else nominal
+
+
+def describe(coordinates: Coordinates, directions: Affine | None, score: Score) -> dict:
+    """Return the attributes that hold the coordinates."""
+    rank = len(score.map.A)
+    full = Affine(coordinates.A, coordinates.offset).after(directions)
+    return {
+        "components_": full.A[:rank],
+        "offset_": full.b[:rank],
+        "between_": coordinates.beta[:rank],
+    }

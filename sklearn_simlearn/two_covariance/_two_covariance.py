@@ -1,0 +1,284 @@
+"""Two-covariance model, also known as PLDA."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._core.groups import name_sets
+from sklearn_simlearn._core.products import inner_products
+from sklearn_simlearn._core.random import make_generator
+from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn._core.threads import one_blas_thread
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._holdout import HOLDOUT, choose
+from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn.two_covariance._path import Path, learn_plain
+
+
+class TwoCovarianceSimilarity(SimilarityLearner):
+    r"""Likelihood ratio of "same class" in a Gaussian model, for new classes.
+
+    The two-covariance model [1]_, a form of probabilistic linear discriminant analysis
+    (PLDA) [2]_, describes a sample of class :math:`c` as
+
+    .. math:: x = m + y_c + e, \qquad y_c \sim N(0, B), \quad e \sim N(0, W).
+
+    In coordinates in which :math:`W` is the identity and :math:`B` is diagonal with
+    entries :math:`\beta_i`, the log likelihood ratio of "same class" and "different
+    classes" is, up to terms that are constant for a query,
+
+    .. math::
+
+        s(q, d) = \sum_i \frac{\beta_i}{1 + 2 \beta_i}\, q_i d_i
+        - \frac12 \sum_i \frac{\beta_i^2}{(1 + \beta_i)(1 + 2 \beta_i)}\, d_i^2 .
+
+    By default, a hold-out chooses between this ratio and the cosine after whitening
+    within classes or after a discriminant analysis, and how much of the start to mix
+    in. If nothing helps on the held-out classes, the start is kept. ``holdout=None`` is
+    the plain model. The derivations are in the :ref:`User Guide <two_covariance>`.
+
+    Parameters
+    ----------
+    shrinkage : float, default=None
+        Weight from 0 to 1 of a multiple of the identity in the estimate of :math:`W`.
+        None lets the hold-out choose between 0.1 and 0.5. Without a hold-out, None is
+        0.1.
+
+    n_components : int, default=None
+        Largest number of coordinates, those with the largest :math:`\beta_i`. None
+        keeps all coordinates with a positive :math:`\beta_i`.
+
+    holdout : {"objects", "samples"} or None, default="objects"
+        What is held out to decide how far to go from the cosine (of tf-idf where `X`
+        holds counts): whole classes, for queries of classes that are not in `y`; or
+        samples, for queries of the classes in `y`. None learns the plain model from the
+        rows of `X` as they are, and serves the likelihood ratio.
+
+    random_state : int, RandomState instance or None, default=None
+        Decides which samples are held out, and which rows determine the leading
+        directions of wide data.
+
+    Attributes
+    ----------
+    form_ : {"whitened", "discriminant", "ratio", "unit ratio"}
+        Form of the learned similarity: the cosine of whitened coordinates; the cosine
+        of coordinates times :math:`\sqrt{\beta_i / (1 + 2 \beta_i)}`; the likelihood
+        ratio; or the likelihood ratio of coordinates that are scaled to one length.
+        Not set if the start is kept, as the attributes up to `between_`.
+
+    shrinkage_ : float
+        The shrinkage of :math:`W`.
+
+    components_ : ndarray of shape (n_components, n_features)
+        Map of rows to the coordinates.
+
+    offset_ : ndarray of shape (n_components,)
+        Mean in the coordinates, which is subtracted.
+
+    between_ : ndarray of shape (n_components,)
+        Variances :math:`\beta_i` between classes, in descending order.
+
+    share_ : float
+        Weight of the start in the similarity: 1 if the start is kept. Only with a
+        `holdout`.
+
+    idf_ : ndarray of shape (n_features,) or None
+        Inverse document frequencies, if `X` holds counts. Only with a `holdout`.
+
+    holdout_results_ : dict
+        Measures of the candidates that reached the last fold. Only with a `holdout`.
+
+    holdout_gain_, holdout_error_ : float
+        Gain in mean average precision of the chosen candidate, and its standard error.
+        Only with a `holdout`.
+
+    n_features_in_ : int
+        Width of the training data.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names of the training data, if it had any.
+
+    See Also
+    --------
+    OASIS : Learns from triplets instead.
+
+    MemoryVectorQuery : Sets of queries for any similarity.
+
+    sklearn.discriminant_analysis.LinearDiscriminantAnalysis : Coordinates for known
+        classes.
+
+    Notes
+    -----
+    A fit takes ``O(n_samples * n_features ** 2 + n_features ** 3)`` time. Data of more
+    than 500 features is projected on its 500 leading directions first. The start keeps
+    all features.
+
+    Columns of a relevance matrix are classes, and their weights do not matter. A sample
+    of no class, such as a distractor, is a class of its own. From pairs, :math:`W` is
+    half of the covariance of the differences of relevant samples.
+
+    References
+    ----------
+    .. [1] N. Brümmer and E. de Villiers. "The speaker partitioning problem". Odyssey,
+       2010.
+    .. [2] S. Ioffe. "Probabilistic linear discriminant analysis". ECCV, 2006.
+
+    Examples
+    --------
+    Vectors of 40 classes, of which the model has seen 20. The classes differ in a few
+    directions of small variance:
+
+    >>> import numpy as np
+    >>> from sklearn_simlearn import TwoCovarianceSimilarity
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(40), 10)
+    >>> X = 3 * rng.standard_normal((400, 10))
+    >>> X[:, :4] = rng.standard_normal((40, 4))[y] + 0.3 * rng.standard_normal((400, 4))
+    >>> known, new = y < 20, y >= 20
+    >>> model = TwoCovarianceSimilarity(random_state=0).fit(X[known], y[known])
+    >>> round(model.score(X[new], y[new]), 2)
+    0.67
+
+    Five samples that query together:
+
+    >>> from sklearn_simlearn.model_selection import make_query_sets
+    >>> sets = make_query_sets(y[new], size=5, random_state=0)
+    >>> round(model.score(X[new], y[new], groups=sets), 2)
+    0.91
+    """
+
+    _parameter_constraints: dict = {
+        "shrinkage": [Interval(Real, 0, 1, closed="both"), None],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "holdout": HOLDOUT,
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        shrinkage=None,
+        *,
+        n_components=None,
+        holdout="objects",
+        random_state=None,
+    ):
+        self.shrinkage = shrinkage
+        self.n_components = n_components
+        self.holdout = holdout
+        self.random_state = random_state
+
+    def _learn(self, X, relevance, advance):
+        rng = make_generator(self.random_state)
+        params = {"shrinkage": self.shrinkage, "n_components": self.n_components}
+        # On more threads BLAS would sum in another order.
+        with one_blas_thread():
+            if self.holdout is None:
+                return learn_plain(X, relevance, rng, **params)
+            path = Path(X, relevance, **params)
+            choice = choose(path, X, relevance, self.holdout, rng, advance, True)
+            return path.refit(choice.candidate, rng) | choice.attributes
+
+    def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
+        """Encode queries, each on its own or in sets.
+
+        Their inner products with the rows of `transform_database` are the similarity.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query. The queries of a set are of one class. Each query is a
+            set of its own if None.
+
+        Returns
+        -------
+        Q : ndarray or csr_array of shape (n_sets, n_features_out)
+            One row for each group, in the sorted order of ``np.unique(groups)``, which
+            is also the index of a pandas frame; in the order of `X` without groups.
+        """
+        check_is_fitted(self)
+        Q = self.encoder_.queries(self._check_rows(X), groups)
+        return name_sets(self, Q, groups)
+
+    def similarity(
+        self,
+        X: MatrixLike,
+        Y: MatrixLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Return the similarity of every query, or set of queries, to every item.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
+            Items; `X` itself if None.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query; each is a set of its own if None.
+
+        Returns
+        -------
+        S : ndarray of shape (n_sets, n_items)
+            Larger is more similar. One row for each group, in sorted order.
+        """
+        if groups is None:
+            return super().similarity(X, Y)
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        Y = X if Y is None else self._check_rows(Y)
+        return inner_products(self.encoder_.queries(X, groups), self.encoder_.items(Y))
+
+    def score(
+        self,
+        X: MatrixLike,
+        y: MatrixLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        query_mask: ArrayLike | None = None,
+    ) -> float:
+        """Mean average precision, each query or set of queries searching the others.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples: queries and items alike.
+
+        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
+            Labels, where the integer -1 marks a distractor; or a relevance matrix,
+            positive where a sample is relevant, negative where it is junk; or a
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
+            a set if it is relevant to all its queries.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples as queries. The weight of a set is their mean.
+
+        groups : array-like of shape (n_samples,), default=None
+            Set of each sample, -1 or None for those that do not query; each sample is
+            a query of its own if None.
+            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
+
+        query_mask : array-like of shape (n_samples,), dtype bool, default=None
+            Samples that query; the others are searched, even if they belong to a set.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1.
+        """
+        return map_scorer(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            query_mask=query_mask,
+        )
