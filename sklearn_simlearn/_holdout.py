@@ -53,7 +53,7 @@ MAX_ROWS = 1000
 
 # The same in a race, where many candidates are judged, and how many candidates are
 # judged in all folds.
-RACE_ROWS = 400
+RACE_ROWS = 250
 N_FINALISTS = 4
 
 # How many times what is lost at rank 1 is taken off a gain in mean average precision:

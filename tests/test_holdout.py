@@ -51,11 +51,11 @@ class Given(Encoder):
         return self.function(sides.queries.X[:, 0], sides.items.X[:, 0])
 
 
-def choose_among(path, y, holdout="objects", advance=keep_on):
+def choose_among(path, y, holdout="objects", advance=keep_on, race=False):
     """Choose with the labels as the only feature."""
     rng = np.random.default_rng(0)
     X = np.asarray(y, dtype=float)[:, None]
-    return choose(path, X, check_relevance(y), holdout, rng, advance)
+    return choose(path, X, check_relevance(y), holdout, rng, advance, race)
 
 
 def judge_whole(y, *, by_class):
@@ -318,6 +318,33 @@ def test_candidates_that_a_fold_does_not_come_to_are_passed_over():
         yield from noisy_path(noises)(train, rng)
 
     assert choose_among(path, y).candidate == Candidate(0.8)
+
+
+def test_a_race_drops_the_worse_half_after_each_fold(monkeypatch):
+    y = np.repeat(np.arange(20), 30)
+    judged = []
+    record = Judge.record
+
+    def note(self, candidate, encoder):
+        record(self, candidate, encoder)
+        judged.append((len(self.measures), candidate))
+        assert len(self.relevant) <= _holdout.RACE_ROWS
+
+    monkeypatch.setattr(Judge, "record", note)
+    monkeypatch.setattr(_holdout, "RACE_ROWS", 50)
+    noises = [0.1 * n for n in range(20, 0, -1)]
+    choice = choose_among(noisy_path(noises), y, race=True)
+    assert choice.candidate == Candidate(noises[-1])
+    n_judged = np.bincount([fold for fold, _ in judged])[1:]
+    assert_array_equal(n_judged, [21, 11, 6, 5, 5])
+    last = {candidate for fold, candidate in judged if fold == 5}
+    assert last == {START, *map(Candidate, noises[-4:])}
+    assert set(choice.attributes["holdout_results_"]["candidates"]) == last
+    # Without a race all are judged in all folds, by more samples.
+    judged.clear()
+    monkeypatch.setattr(_holdout, "RACE_ROWS", 1000)
+    choose_among(noisy_path(noises), y)
+    assert_array_equal(np.bincount([fold for fold, _ in judged])[1:], [21] * 5)
 
 
 def test_a_callback_can_stop_it():

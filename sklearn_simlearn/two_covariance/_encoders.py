@@ -18,11 +18,11 @@ from sklearn_simlearn._core.encoders import (
 from sklearn_simlearn._core.groups import Sets, read_groups
 from sklearn_simlearn._core.typing import Matrix
 
-# Sizes of sets whose coefficients span those of all sizes, to rounding.
-SIZES = np.unique(np.rint(np.geomspace(1, 1e6, 40)))
+# Sizes of sets whose coefficients span those of all sizes in between.
+SIZES = np.unique(np.rint(np.geomspace(1, 1000, 40)))
 
-# Part of a coefficient that is as good as 0.
-TOLERANCE = 1e-13
+# Error of a coefficient, compared with the largest.
+TOLERANCE = 1e-11
 
 
 def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
@@ -32,7 +32,7 @@ def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
 
 
 def span_of_weights(beta: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the quadratic weights of all numbers of queries.
+    """Return an orthonormal basis of the quadratic weights of 1 to 1,000 queries.
 
     Its first column is in the direction of the weights of a single query.
     """
@@ -43,8 +43,8 @@ def span_of_weights(beta: np.ndarray) -> np.ndarray:
     first = weights[0] / length
     rest = weights - np.outer(weights @ first, first)
     _, strength, directions = np.linalg.svd(rest, full_matrices=False)
-    keep = strength > TOLERANCE * np.linalg.norm(weights)
-    return np.column_stack([first, directions[keep].T])
+    keep = strength > TOLERANCE * strength.max(initial=length)
+    return np.linalg.qr(np.column_stack([first, directions[keep].T]))[0]
 
 
 @dataclass(frozen=True, eq=False)

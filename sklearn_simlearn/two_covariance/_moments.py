@@ -29,11 +29,8 @@ class Moments(NamedTuple):
     within : ndarray of shape (n_features, n_features)
         Unbiased estimate of W.
 
-    spread : ndarray of shape (n_features, n_features)
-        Unbiased estimate of B + noise * W.
-
-    noise : float
-        Share of W in `spread`.
+    between : ndarray of shape (n_features, n_features)
+        Unbiased estimate of B, which need not be positive semi-definite.
 
     total : ndarray of shape (n_features, n_features)
         Covariance of the samples.
@@ -41,8 +38,7 @@ class Moments(NamedTuple):
 
     mean: np.ndarray
     within: np.ndarray
-    spread: np.ndarray
-    noise: float
+    between: np.ndarray
     total: np.ndarray
 
 
@@ -82,16 +78,12 @@ def _moments_of_classes(rows, members):
         rest = rows[of[batch]] - means[label[batch]]
         within += rest.T @ rest
     weighted = np.sqrt(size)[:, None] * (means - mean)
-    between = weighted.T @ weighted
-    # The mean of `between` is (n - sum(size^2) / n) B + (n_classes - 1) W.
+    spread = weighted.T @ weighted
+    total = (within + spread) / n
+    within /= max(n - n_classes, 1)
+    # The mean of `spread` is (n - sum(size^2) / n) B + (n_classes - 1) W.
     factor = max(n - np.square(size, dtype=np.float64).sum() / n, 1.0)
-    return Moments(
-        mean,
-        within / max(n - n_classes, 1),
-        between / factor,
-        (n_classes - 1) / factor,
-        (within + between) / n,
-    )
+    return Moments(mean, within, (spread - (n_classes - 1) * within) / factor, total)
 
 
 def _moments_of_pairs(rows, pairs):
@@ -111,7 +103,7 @@ def _moments_of_pairs(rows, pairs):
         neighbours = block[:, columns] @ (rows[columns] - mean)
         within += rest.T @ (degree[batch][:, None] * rest - neighbours)
     within = (within + within.T) / (2 * degree.sum())
-    return Moments(mean, within, total / max(n_rows - 1, 1), 1.0, total / n_rows)
+    return Moments(mean, within, total / (n_rows - 1) - within, total / n_rows)
 
 
 def _blocks(n_rows, n_features):
@@ -143,7 +135,7 @@ class Diagonalizer:
 
     def __init__(self, moments: Moments):
         self.moments = moments
-        values, self.V = linalg.eigh(moments.within)
+        values, self.V = linalg.eigh(moments.within, driver="evd")
         self.values = np.maximum(values, 0)
 
     def __call__(self, shrinkage: float) -> Coordinates:
@@ -152,7 +144,7 @@ class Diagonalizer:
         scale = values.mean() or np.trace(moments.total) / len(values) or 1.0
         values = (1 - shrinkage) * values + shrinkage * scale
         whitening = self.V / np.sqrt(np.maximum(values, FLOOR * scale))
-        beta, U = linalg.eigh(whitening.T @ moments.spread @ whitening)
+        between = whitening.T @ moments.between @ whitening
+        beta, U = linalg.eigh(between, driver="evd")
         A = np.ascontiguousarray((whitening @ U[:, ::-1]).T)
-        beta = np.maximum(beta[::-1] - moments.noise, 0)
-        return Coordinates(A, A @ moments.mean, beta)
+        return Coordinates(A, A @ moments.mean, np.maximum(beta[::-1], 0))

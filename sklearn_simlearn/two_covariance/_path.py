@@ -107,13 +107,14 @@ def make_score(form: str, coordinates: Coordinates, n_components: int | None) ->
         variance = weight * (1 + beta)
         deviation = np.linalg.norm(variance) / (variance.sum() or 1.0)
         return Score(Affine(root[:, None] * A, root * offset), None, deviation)
-    [squares] = quadratic_weights(beta, [1])
-    variances = np.square([linear, squares / 2**0.5]) * (1 + beta) ** 2
     unit = form == "unit ratio"
-    ratio = LikelihoodRatio(
-        beta, span_of_weights(beta), float(np.sqrt((1 + beta).sum())) if unit else 1.0
-    )
-    return Score(Affine(A, offset, unit), ratio, float(np.sqrt(variances.sum())))
+    variance = np.square(linear * (1 + beta)).sum()
+    length = float(np.sqrt((1 + beta).sum())) if unit else 1.0
+    if not unit:
+        squares = quadratic_weights(beta, [1])[0]
+        variance += np.square(squares * (1 + beta)).sum() / 2
+    ratio = LikelihoodRatio(beta, span_of_weights(beta), length)
+    return Score(Affine(A, offset, unit), ratio, float(np.sqrt(variance)))
 
 
 class Path:
