@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
+from sklearn.utils.extmath import safe_sparse_dot
 
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.products import inner_products
@@ -54,11 +55,20 @@ def principal_directions(X: Matrix, rng: np.random.Generator) -> Affine | None:
         X = X[np.sort(rng.choice(n_samples, MAX_ROWS, replace=False))]
     n = X.shape[0]
     rank = min(n, MAX_DIRECTIONS, max(1, MAX_ENTRIES // n_features))
-    # With X X' = U L U', the directions are the rows of L^(-1/2) U' X.
-    values, U = linalg.eigh(inner_products(X, X), subset_by_index=[n - rank, n - 1])
+    # The smaller of two problems: with X X' = U L U', the directions are the rows of
+    # L^(-1/2) U' X, and with X' X = V L V', those of V'.
+    is_tall = n_features < n
+    if is_tall:
+        gram = safe_sparse_dot(X.T, X, dense_output=True)
+    else:
+        gram = inner_products(X, X)
+    last = len(gram) - 1
+    values, vectors = linalg.eigh(gram, subset_by_index=[last + 1 - rank, last])
     keep = values > values[-1] * n * np.finfo(X.dtype).eps
-    scaled = (U[:, keep] / np.sqrt(values[keep]))[:, ::-1]
-    A = np.ascontiguousarray((X.T @ scaled).T)
+    leading = vectors[:, keep][:, ::-1]
+    if not is_tall:
+        leading = X.T @ (leading / np.sqrt(values[keep][::-1]))
+    A = np.ascontiguousarray(leading.T)
     return Affine(A, np.zeros(len(A), dtype=A.dtype), unit=False)
 
 

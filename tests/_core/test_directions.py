@@ -26,5 +26,12 @@ def test_principal_directions_span_the_rows(rng, monkeypatch):
     assert principal_directions(X, rng).A.shape == (4, 50)
     monkeypatch.setattr(directions, "MAX_ROWS", 3)
     assert principal_directions(X, rng).A.shape == (3, 50)
+    # Few features of many rows.
+    monkeypatch.setattr(directions, "MAX_ROWS", 100)
+    tall = rng.standard_normal((90, 50))
+    _, _, Vt = np.linalg.svd(tall)
+    for rows in (tall, sparse.csr_array(tall)):
+        A = principal_directions(rows, rng).A
+        assert_allclose(np.abs(A @ Vt[:4].T), np.eye(4), atol=1e-8)
     # Rows that are all alike have one direction.
     assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)
