@@ -17,6 +17,10 @@ BLOCK = 2**22
 # Smallest eigenvalue of W compared with the mean one, so that W can be inverted.
 FLOOR = 1e-9
 
+# Variances between classes below this, compared with the larger of 1 and the largest,
+# are 0 but for rounding.
+NEGLIGIBLE = 1e-8
+
 
 class Moments(NamedTuple):
     """Estimates from samples.
@@ -147,4 +151,5 @@ class Diagonalizer:
         between = whitening.T @ moments.between @ whitening
         beta, U = linalg.eigh(between, driver="evd")
         A = np.ascontiguousarray((whitening @ U[:, ::-1]).T)
-        return Coordinates(A, A @ moments.mean, np.maximum(beta[::-1], 0))
+        beta = np.where(beta > NEGLIGIBLE * max(1.0, beta[-1]), beta, 0)[::-1]
+        return Coordinates(A, A @ moments.mean, beta)

@@ -152,13 +152,11 @@ class Path:
         self, train: np.ndarray, rng: np.random.Generator
     ) -> Iterator[tuple[Any, Encoder]]:
         """Yield candidates and what they learn from some rows."""
-        X = self.X[train]
-        start = Start.fit(X)
+        X, relevance = self.X[train], self.relevance.take(train)
+        start = Start.fit(relevance.items_of(X))
         yield START, QuerySets(start)
 
-        directions, moments = learn_moments(
-            start.items(X), self.relevance.take(train), rng
-        )
+        directions, moments = learn_moments(start.items(X), relevance, rng)
         base: Encoder = start
         if directions is not None:
             base = Chain(start, directions.astype(X.dtype))
@@ -175,7 +173,7 @@ class Path:
 
     def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
         """Return the fitted attributes, from all samples with the candidate."""
-        start = Start.fit(self.X)
+        start = Start.fit(self.relevance.items_of(self.X))
         if candidate is START:
             return {"encoder_": QuerySets(start), "share_": 1.0, "idf_": start.idf}
         directions, moments = learn_moments(start.items(self.X), self.relevance, rng)

@@ -51,11 +51,13 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         Largest number of coordinates, those with the largest :math:`\beta_i`. None
         keeps all coordinates with a positive :math:`\beta_i`.
 
-    holdout : {"objects", "samples"} or None, default="objects"
+    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
+            default="auto"
         What is held out to decide how far to go from the cosine (of tf-idf where `X`
         holds counts): whole classes, for queries of classes that are not in `y`; or
-        samples, for queries of the classes in `y`. None learns the plain model from the
-        rows of `X` as they are, and serves the likelihood ratio.
+        samples, for queries of the classes in `y`; or, with judgements, queries or also
+        documents. "auto" holds out classes, or queries with judgements. None learns the
+        plain model from the rows of `X` as they are, and serves the likelihood ratio.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out, and which rows determine the leading
@@ -117,8 +119,8 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     all features.
 
     Columns of a relevance matrix are classes, and their weights do not matter. A sample
-    of no class, such as a distractor, is a class of its own. From pairs, :math:`W` is
-    half of the covariance of the differences of relevant samples.
+    of no class, such as a distractor, is a class of its own. From pairs and judgements,
+    :math:`W` is half of the covariance of the differences of relevant samples.
 
     References
     ----------
@@ -163,7 +165,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         shrinkage=None,
         *,
         n_components=None,
-        holdout="objects",
+        holdout="auto",
         random_state=None,
     ):
         self.shrinkage = shrinkage

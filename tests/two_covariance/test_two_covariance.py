@@ -6,13 +6,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from sklearn_simlearn import MemoryVectorQuery, TwoCovarianceSimilarity
+from sklearn_simlearn import (
+    MemoryVectorQuery,
+    StartKeptWarning,
+    TwoCovarianceSimilarity,
+)
 from sklearn_simlearn._core import directions
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._holdout import START, Choice
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.metrics import PairwiseRelevance
+from sklearn_simlearn.metrics import Judgements, PairwiseRelevance
 from sklearn_simlearn.model_selection import make_query_sets
 from sklearn_simlearn.similarities import CosineSimilarity
 from sklearn_simlearn.two_covariance._encoders import (
@@ -226,8 +230,7 @@ def test_coordinates_diagonalise_both(shrinkage, rng):
 @pytest.mark.parametrize(
     "case", ["single samples", "few samples", "constant", "duplicates", "one class"]
 )
-@pytest.mark.filterwarnings("ignore:holdout=.objects. keeps the start")
-@pytest.mark.filterwarnings("ignore:The samples are too few")
+@pytest.mark.filterwarnings("ignore::sklearn_simlearn.StartKeptWarning")
 def test_degenerate_data(case, holdout, rng, dtype):
     sizes = [4] * 12 + [1] * 6
     X, y, _ = simulate(rng, sizes)
@@ -248,6 +251,13 @@ def test_degenerate_data(case, holdout, rng, dtype):
     assert np.isfinite(S).all()
     if case == "duplicates":
         assert model.score(X, y) > 0.99
+
+
+def test_directions_without_variance_do_not_count(rng):
+    X, y, _ = simulate(rng, [6] * 30)
+    padded = np.hstack([X, np.zeros((180, 3)), X[:, :1] + X[:, 1:2]])
+    beta = Diagonalizer(estimate_moments(padded, check_relevance(y)))(0.1).beta
+    assert_array_equal(np.flatnonzero(beta), np.arange(4))
 
 
 def test_single_queries_and_sets_of_one_agree(hidden):
@@ -344,7 +354,7 @@ def test_learns_what_helps_with_new_classes(hidden):
 
 def test_keeps_the_start_if_classes_are_too_few(rng):
     X, y = rng.standard_normal((54, 8)), np.repeat(np.arange(9), 6)
-    with pytest.warns(UserWarning, match="keeps the start"):
+    with pytest.warns(StartKeptWarning, match="9 classes"):
         model = TwoCovarianceSimilarity(random_state=0).fit(X, y)
     assert model.share_ == 1
     assert not hasattr(model, "components_")
@@ -369,6 +379,19 @@ def test_other_targets(kind, holdout, hidden):
     target = np.eye(20)[y] if kind == "columns" else PairwiseRelevance(same)
     model = TwoCovarianceSimilarity(holdout=holdout, random_state=0).fit(X, target)
     assert model.score(new, new_y) > 0.5
+
+
+@pytest.mark.parametrize("holdout", ["auto", "documents", None])
+def test_judgements(holdout, hidden):
+    """Queries and documents are two samples of each class."""
+    (X, y), (new, new_y) = hidden
+    queries, documents = slice(0, None, 2), slice(1, None, 2)
+    relevance = (y[queries][:, None] == y[documents]).astype(float)
+    target = Judgements(relevance, X[documents])
+    model = TwoCovarianceSimilarity(holdout=holdout, random_state=0)
+    model.fit(X[queries], target)
+    cosine = CosineSimilarity(use_idf=False).fit(X)
+    assert model.score(new, new_y) > cosine.score(new, new_y) + 0.1
 
 
 def test_wide_sparse_and_dense_samples_agree(rng, monkeypatch):
