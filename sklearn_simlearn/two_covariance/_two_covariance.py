@@ -51,13 +51,13 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         Largest number of coordinates, those with the largest :math:`\beta_i`. None
         keeps all coordinates with a positive :math:`\beta_i`.
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
         What is held out to decide how far to go from the cosine (of tf-idf where `X`
-        holds counts): whole classes, for queries of classes that are not in `y`; or
-        samples, for queries of the classes in `y`; or, with judgements, queries or also
-        documents. "auto" holds out classes, or queries with judgements. None learns the
-        plain model from the rows of `X` as they are, and serves the likelihood ratio.
+        holds counts): whole classes ("objects"), for queries of classes that are not in
+        `y`; "samples", for queries of the classes in `y`; or, with judgements,
+        "queries" or also "documents". "auto" holds out classes, or queries with
+        judgements. None learns the plain model from the rows of `X` as they are, and
+        serves the likelihood ratio.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out, and which rows determine the leading
