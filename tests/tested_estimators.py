@@ -28,6 +28,10 @@ SETTINGS: dict[str, list[dict]] = {
         {"max_iter": 2},
         {"holdout": None, "max_iter": 2},
     ],
+    "TwoCovarianceSimilarity": [
+        {},
+        {"shrinkage": 0.9, "n_components": 3, "holdout": None},
+    ],
     "AsymmetricSimilarity": [{}, {"p": 2, "lam": 3.0}],
     "BM25Similarity": [
         {},
