@@ -13,10 +13,13 @@
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && \
-    ((defined(__GNUC__) && !defined(__clang__)) || \
-     (defined(__clang_major__) && __clang_major__ >= 17))
+    defined(__GNUC__) && !defined(__clang__)
 #define SIMLEARN_CLONES \
     __attribute__((unused, target_clones("avx512f", "avx2", "default")))
+#elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && \
+    defined(__clang__) && __clang_major__ >= 17
+/* Clang refuses versions of a function with any other attribute. */
+#define SIMLEARN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #elif defined(__GNUC__)
 #define SIMLEARN_CLONES __attribute__((unused))
 #else
