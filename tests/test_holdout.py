@@ -403,3 +403,19 @@ def test_a_search_changes_scores_or_fits_warn(learner, parameter, values):
     for warning in kept:
         assert parameter in str(warning.message)
         assert 'Pass holdout="samples"' in str(warning.message)
+
+
+def test_a_fold_draws_the_same_numbers_whatever_the_others_draw():
+    y = np.repeat(np.arange(12), 5)
+
+    def draw_in_folds(n_of_first):
+        drawn = []
+
+        def path(train, rng):
+            drawn.append(rng.random(n_of_first if not drawn else 1)[-1])
+            yield START, Given(lambda q, d: -abs(q[:, None] - d))
+
+        choose_among(path, y)
+        return drawn[1:]
+
+    assert draw_in_folds(1) == draw_in_folds(7)

@@ -189,3 +189,14 @@ def test_draws_cover_every_pair_of_a_large_class():
     # No pair stands out: the largest count is within reach of a Poisson law.
     most = np.bincount(pairs).max()
     assert stats.poisson.sf(most - 1, 30_000 / same.sum()) * same.sum() > 1e-4
+
+
+def test_a_query_below_the_threshold_with_itself_is_no_negative_of_its_own():
+    y = np.zeros((5, 2))
+    y[:3, 0] = [1, 10, 10]
+    y[3:, 1] = 10
+    joint = joint_probability(y)
+    threshold = (joint[0, 0] + joint[0, 1]) / 2
+    query, _, negative = draw(y, 2000, threshold=threshold).T
+    assert (query == 0).any()
+    assert (query != negative).all()

@@ -626,3 +626,13 @@ def test_bad_options():
         metrics.precision_recall_curve(*pair, recall_levels=[2.0])
     with pytest.raises(ValueError, match="No query has a relevant item"):
         metrics.mean_average_precision([[0, 0]], [[2.0, 1.0]])
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, 1.0])
+def test_any_value_but_zero_marks_junk(value):
+    relevance = np.array([[1, 0, 1, 0]], dtype=np.int8)
+    similarity = np.array([[0.1, 0.9, 0.5, 0.7]])
+    ranks = rank_relevant_items(
+        relevance, similarity, junk=np.array([[0.0, value, 0.0, value]])
+    )
+    assert_array_equal(np.sort(ranks.n_above), [0, 1])

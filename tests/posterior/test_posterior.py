@@ -217,3 +217,9 @@ def test_classes_are_the_labels_of_the_user(digits):
     shifted = np.where(y[:300] == 0, -1, 10 * y[:300])  # distractors are of no class
     model.fit(X[:300], shifted)
     assert_array_equal(model.classes_, np.arange(10, 100, 10))
+
+
+def test_ridge_of_equal_rows_knows_nothing(rng):
+    rows = np.tile([1.0, 0.0, 0.0], (6, 1))
+    ridge = _posterior._Ridge(rows, np.repeat([0, 1], 3), 1.0, 10, rng)
+    assert_allclose(ridge.probabilities(rows), 0.5, atol=1e-6)
