@@ -380,15 +380,17 @@ class Judge:
             measures = Measures(average_precision(ranks), p1, p1_dense)
         self.measures[-1][candidate] = measures
 
-    def choose(self) -> Choice:
+    def choose(
+        self, start: Any = START, *, caution: float = 1.0, loss_at_1: float = LOSS_AT_1
+    ) -> Choice:
         """Return the candidate of the highest worth; the start if none is above 0."""
         candidates = self._candidates()
         if not candidates:
-            return Choice(START, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
-        results, worth = self._weigh(candidates)
+            return Choice(start, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
+        results, worth = self._weigh(candidates, start, caution, loss_at_1)
         best = int(np.argmax(worth))
         if worth[best] <= 0:
-            best = candidates.index(START)
+            best = candidates.index(start)
         attributes = {
             "holdout_gain_": float(results["gain"][best]),
             "holdout_error_": float(results["error"][best]),
@@ -416,15 +418,15 @@ class Judge:
             if all(candidate in fold for fold in self.measures)
         ]
 
-    def _weigh(self, candidates):
+    def _weigh(self, candidates, start=START, caution=1.0, loss_at_1=LOSS_AT_1):
         """Return the measures of candidates, and the worth of each.
 
         (holdout-gain) is the mean difference in average precision (nDCG@10 with
         judgements) to the start, over classes or over queries, and its standard error.
-        (holdout-worth) is the gain less its error and less `LOSS_AT_1` times what is
-        lost at rank 1.
+        (holdout-worth) is the gain less `caution` times its error and less `loss_at_1`
+        times what is lost at rank 1.
         """
-        start = candidates.index(START)
+        start = candidates.index(start)
         quality, p1, p1_dense = (
             self._values(candidates, name) for name in Measures._fields
         )
@@ -433,7 +435,7 @@ class Judge:
         error = gains.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)
         at_1 = np.minimum(1, p1_dense.mean(axis=1))
         gain_at_1 = at_1 - at_1[start]
-        worth = gain - error - LOSS_AT_1 * np.maximum(0, -gain_at_1)
+        worth = gain - caution * error - loss_at_1 * np.maximum(0, -gain_at_1)
         name = "ndcg_at_10" if self.is_judged else "mean_average_precision"
         results = {
             name: quality.mean(axis=1),

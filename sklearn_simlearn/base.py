@@ -277,6 +277,7 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
             with callback_steps(self, X, y) as advance:
                 attributes = self._learn(rows, relevance, advance)
                 self.__dict__.update(attributes)
+            self._is_judged = isinstance(y, Judgements)
             warn_if_start_is_kept(self, attributes)
         return self
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.products import inner_products
+from sklearn_simlearn._core.products import inner_products, products_with
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
 from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
@@ -104,6 +104,27 @@ class Encoder:
             The similarities.
         """
         return inner_products(sides.queries(self), sides.items(self), sides.n_threads)
+
+    def products_with(
+        self, X: Matrix, n_threads: int = 1
+    ) -> Callable[[Matrix], np.ndarray]:
+        """Encode items once, to compare several blocks of queries with them.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (n_items, n_features)
+            Checked rows of the items.
+
+        n_threads : int, default=1
+            Threads for products of sparse encodings.
+
+        Returns
+        -------
+        products : callable
+            Function from checked rows of queries to their similarities with all items.
+        """
+        products = products_with(self.items(X), n_threads)
+        return lambda X_queries: products(self.queries(X_queries))
 
 
 class Encodings:

@@ -121,6 +121,35 @@ class Judgements(SlicedTarget):
             part.query_ids = self.query_ids[rows]
         return part
 
+    def with_documents(self, documents: Any) -> Self:
+        """Return the same judgements with the documents in another form.
+
+        Parameters
+        ----------
+        documents : {array-like, sparse matrix, list} of length n_documents
+            The documents in the same order, such as vectors instead of texts.
+
+        Returns
+        -------
+        judgements : Judgements
+            Judgements of these documents.
+
+        Examples
+        --------
+        >>> from sklearn_simlearn.metrics import Judgements
+        >>> y = Judgements([[1, 0]], documents=["About cats.", "About dogs."])
+        >>> y.with_documents([[0.9, 0.1], [0.2, 0.8]]).documents
+        [[0.9, 0.1], [0.2, 0.8]]
+        """
+        if num_samples(documents) != self.shape[1]:
+            raise ValueError(
+                f"The judgements are of {self.shape[1]} documents; got "
+                f"{num_samples(documents)}."
+            )
+        changed = copy(self)
+        changed.documents = documents
+        return changed
+
     def __repr__(self) -> str:
         n_queries, n_documents = self.shape
         return (

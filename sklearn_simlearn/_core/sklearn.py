@@ -36,6 +36,9 @@ from sklearn.utils._param_validation import validate_params as _validate_params
 # Whether `transform` is to return a frame, by `set_output` or by the global setting.
 from sklearn.utils._set_output import _get_output_config as get_output_config
 
+# Parameters of estimators in lists of (name, estimator), as Pipeline has them.
+from sklearn.utils.metaestimators import _BaseComposition as BaseComposition
+
 # The one controller of the process. A new one would have to look through all loaded
 # libraries, which takes longer than a short `fit`.
 from sklearn.utils.parallel import (
@@ -51,6 +54,7 @@ from sklearn.utils.validation import _num_samples as num_samples
 
 __all__ = [
     "KEPT_ATTRIBUTES",
+    "BaseComposition",
     "DocLinkMixin",
     "HasMethods",
     "Interval",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
+from itertools import zip_longest
 
 import numpy as np
 from scipy import sparse
@@ -27,19 +28,25 @@ class Model:
 
     Attributes
     ----------
-    steps : list of transformers
-        Applied in turn to queries and items alike.
+    query_steps, item_steps : list of transformers
+        Applied in turn to queries and to items. They are the same outside a
+        RetrievalPipeline.
 
     learner : object or None
-        Compares what comes out; None stands for the cosine.
+        Compares the results; None stands for the cosine.
 
     database : tuple (X, y) or None
         Training samples, if the estimator kept them.
+
+    plain_steps : list of transformers
+        Steps outside a RetrievalPipeline. With Judgements, they are fitted on queries.
     """
 
-    steps: list
+    query_steps: list
+    item_steps: list
     learner: object
     database: tuple | None
+    plain_steps: list
 
     @cached_property
     def has_encodings(self) -> bool:
@@ -65,13 +72,36 @@ class Model:
         """Whether samples are rows of a matrix of similarities to each other."""
         return self.learner is not None and get_tags(self.learner).input_tags.pairwise
 
-    def prepare(self, X):
-        """Samples as the learner takes them; sparse ones as canonical CSR."""
-        if isinstance(X, PartitionedRows):
-            return X.map(_prepare, self)
-        for step in self.steps:
-            X = step.transform(canonical_csr(X) if sparse.issparse(X) else X)
-        return canonical_csr(X) if sparse.issparse(X) else X
+    @property
+    def has_two_sides(self) -> bool:
+        """Whether queries go through other steps than items."""
+        pairs = zip_longest(self.query_steps, self.item_steps)
+        return any(query_step is not item_step for query_step, item_step in pairs)
+
+    def prepare_queries(self, X):
+        """Return queries as the learner takes them; sparse ones as canonical CSR."""
+        return _apply_steps(X, self.query_steps)
+
+    def prepare_items(self, X):
+        """Return items as the learner takes them; sparse ones as canonical CSR."""
+        return _apply_steps(X, self.item_steps)
+
+    def prepare_samples(self, X):
+        """Return samples that query each other, as queries and as items."""
+        queries = self.prepare_queries(X)
+        return queries, self.prepare_items(X) if self.has_two_sides else queries
+
+    def refuse_steps_of_queries(self) -> None:
+        """Raise if a step outside a RetrievalPipeline may be fitted on queries."""
+        steps = [step for step in self.plain_steps if _learns(step)]
+        if steps:
+            raise ValueError(
+                f"With Judgements as y, {_name_steps(steps)} would be fitted on the "
+                "queries instead of the documents. Use make_retrieval_pipeline(...) of "
+                "sklearn_simlearn.compose, which fits its steps on the documents. If "
+                "they are fitted on documents already, pass them as "
+                "RetrievalPipeline(steps)."
+            )
 
     def encode_queries(self, X, **params) -> Matrix:
         """Return the surrogate queries of prepared samples."""
@@ -120,6 +150,10 @@ class Model:
         """
         if isinstance(X_items, PartitionedRows):
             return self._compare_with_partitions(X_items, in_groups, n_threads)
+        if self._encoder is not None and self.has_encodings and not in_groups:
+            check = self.learner._check_rows
+            of_queries = self._encoder.products_with(check(X_items), n_threads)
+            return lambda X, rows, groups: of_queries(check(take_rows(X, rows)))
         if self.has_encodings and not in_groups:
             products = products_with(self.encode_items(X_items), n_threads)
             return lambda X, rows, groups: products(
@@ -175,29 +209,70 @@ def find_model(estimator) -> Model:
     model : Model
     """
     check_is_fitted(estimator)
-    inner, steps, database = estimator, [], None
-    while not hasattr(inner, "similarity"):
+    inner, database = estimator, None
+    query_steps: list = []
+    item_steps: list = []
+    plain_steps: list = []
+    is_plain = True
+    while isinstance(inner, Pipeline) or not hasattr(inner, "similarity"):
         if isinstance(inner, Pipeline):
-            *head, (_, inner) = inner.steps
-            steps += [step for _, step in head if step not in (None, "passthrough")]
+            is_plain = is_plain and not hasattr(inner, "document_steps")
+            *shared, (_, last) = inner.steps
+            query_steps += list_steps(getattr(inner, "query_steps", None), shared)
+            item_steps += list_steps(getattr(inner, "document_steps", None), shared)
+            plain_steps += list_steps(shared) if is_plain else []
+            inner = last
         elif isinstance(inner, FrozenEstimator):
             inner = inner.estimator
         elif hasattr(inner, "best_estimator_"):
             inner = inner.best_estimator_
         elif hasattr(inner, "training_data_"):
-            if not steps:
+            if not query_steps and not item_steps:
                 database = inner.training_data_
             inner = inner.estimator_
         elif inner in (None, "passthrough"):
-            return Model(steps, None, database)
+            inner = None
+            break
         elif hasattr(inner, "transform"):
-            return Model(steps + [inner], None, database)
+            query_steps.append(inner)
+            item_steps.append(inner)
+            plain_steps += [inner] if is_plain else []
+            inner = None
+            break
         else:
             raise TypeError(
                 f"Retrieval needs an estimator with `similarity` or `transform`; got "
                 f"{inner!r}."
             )
-    return Model(steps, inner, database)
+    if plain_steps and getattr(inner, "_is_judged", False):
+        raise ValueError(
+            f"{type(inner).__name__} was fitted with Judgements in a Pipeline, which "
+            f"passed the documents on without {_name_steps(plain_steps)}. Use "
+            "make_retrieval_pipeline(...) of sklearn_simlearn.compose, which "
+            "transforms queries and documents."
+        )
+    return Model(query_steps, item_steps, inner, database, plain_steps)
+
+
+def list_steps(*parts) -> list:
+    """Return the transformers of lists of (name, transformer), or of None."""
+    return [
+        step
+        for part in parts
+        for _, step in part or ()
+        if not (step is None or isinstance(step, str))
+    ]
+
+
+def _name_steps(steps):
+    return ", ".join(dict.fromkeys(type(step).__name__ for step in steps))
+
+
+def _learns(step):
+    """Whether `fit` of a transformer changes what it does."""
+    if isinstance(step, FrozenEstimator):
+        return False
+    return not hasattr(step, "__sklearn_tags__") or get_tags(step).requires_fit
 
 
 class _Stored:
@@ -216,8 +291,12 @@ class _Stored:
         return self._size
 
 
-def _prepare(X, model):
-    return model.prepare(X)
+def _apply_steps(X, steps):
+    if isinstance(X, PartitionedRows):
+        return X.map(_apply_steps, steps)
+    for step in steps:
+        X = step.transform(canonical_csr(X) if sparse.issparse(X) else X)
+    return canonical_csr(X) if sparse.issparse(X) else X
 
 
 def _unit_rows(X):

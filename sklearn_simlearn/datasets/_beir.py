@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 from sklearn_simlearn.datasets._lines import Budget, Numbering, TextFile
 
@@ -57,6 +58,10 @@ def load_beir(
     data : :class:`~sklearn.utils.Bunch`
         Dictionary-like object, with the following attributes.
 
+        data : list of str, of length n_queries
+            Texts of the queries; the same as `queries`.
+        target : :class:`~sklearn_simlearn.metrics.Judgements`
+            The judgements with the documents and the ids.
         queries : list of str, of length n_queries
             Texts of the queries that have judgements in the split, in the order of
             ``queries.jsonl``.
@@ -109,8 +114,10 @@ def load_beir(
     ...     animals = load_beir(folder)
     >>> animals.queries, animals.documents
     (['Which animal sleeps?'], ['Cats Cats sleep a lot.', 'Dogs Dogs like to run.'])
-    >>> animals.relevance.nnz, animals.relevance.toarray()
-    (2, array([[1., 0.]]))
+    >>> animals.target
+    Judgements(n_queries=1, n_documents=2, n_judged=2)
+    >>> animals.relevance.toarray()
+    array([[1., 0.]])
     """
     folder, budget = Path(folder), Budget(max_bytes)
     corpus, queries, qrels = (
@@ -125,12 +132,20 @@ def load_beir(
     query_ids, query_texts = _read_queries(queries, judgements)
     document_ids, documents = _read_documents(corpus)
     relevance = judgements.as_csr(query_ids, queries.path, document_ids, corpus.path)
-    return Bunch(
-        queries=query_texts,
+    target = Judgements(
+        relevance,
+        documents,
         query_ids=queries.as_array(query_ids),
-        documents=documents,
         document_ids=corpus.as_array(document_ids),
-        relevance=relevance,
+    )
+    return Bunch(
+        data=query_texts,
+        target=target,
+        queries=query_texts,
+        query_ids=target.query_ids,
+        documents=documents,
+        document_ids=target.document_ids,
+        relevance=target.relevance,
         n_empty_documents=sum(not text for text in documents),
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn.datasets._definitions import load_definitions
 
 DESCR = """\
@@ -52,6 +53,10 @@ def load_categories() -> Bunch:
     data : :class:`~sklearn.utils.Bunch`
         Dictionary-like object, with the following attributes.
 
+        data : list of str, of length 337
+            Names of the categories; the same as `queries`.
+        target : :class:`~sklearn_simlearn.metrics.Judgements`
+            The judgements with the definitions and the ids.
         queries : list of str, of length 337
             Names of the categories.
         query_ids : ndarray of shape (337,), dtype str
@@ -103,14 +108,20 @@ def load_categories() -> Bunch:
     with (folder / "categories.npy").open("rb") as file:
         vectors = np.load(file, allow_pickle=False).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries, document_ids = list(names), _make_unique(definitions.words)
+    target = Judgements(
+        relevance, definitions.data, query_ids=queries, document_ids=document_ids
+    )
     return Bunch(
-        queries=list(names),
-        query_ids=np.array(names),
+        data=queries,
+        target=target,
+        queries=queries,
+        query_ids=target.query_ids,
         query_vectors=vectors[: len(names)].copy(),
         documents=definitions.data,
-        document_ids=_make_unique(definitions.words),
+        document_ids=target.document_ids,
         document_vectors=vectors[len(names) :].copy(),
-        relevance=relevance,
+        relevance=target.relevance,
         DESCR=DESCR.format(
             n_queries=len(names),
             n_exact=np.count_nonzero(relevance.data == 2),

@@ -296,7 +296,7 @@ class GramDisplay(Display):
         n_queries = num_samples(X)
         check_length("images", images, n_queries, "X")
         weights, (gram,) = model.learner.query_weights(
-            model.prepare(X), np.zeros(n_queries), return_gram=True
+            model.prepare_queries(X), np.zeros(n_queries), return_gram=True
         )
         name = type(model.learner).__name__ if name is None else name
         display = cls(gram, weights, images=images, name=name)

@@ -34,8 +34,10 @@ def find_neighbors(
     """Return the best items for some rows of X, among the other rows or a database."""
     model = find_model(estimator)
     n_samples = num_samples(X)
-    X = model.prepare(X)
-    items = X if X_database is None else model.prepare(X_database)
+    if X_database is None:
+        X, items = model.prepare_samples(X)
+    else:
+        X, items = model.prepare_queries(X), model.prepare_items(X_database)
     n_items = num_samples(items)
     n_neighbors = min(n_neighbors, n_items - (X_database is None))
     compare = model.compare_with(items)

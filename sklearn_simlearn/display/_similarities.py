@@ -109,8 +109,8 @@ class SimilarityDistributionDisplay(Display):
         """
         model = find_model(estimator)
         relevance = check_relevance(y, n_samples=num_samples(X))
-        X = model.prepare(X)
-        compare = model.compare_with(X)
+        X, items = model.prepare_samples(X)
+        compare = model.compare_with(items)
         queries = np.flatnonzero(relevance.can_query)
         n_queries = min(len(queries), max(1, MAX_PAIRS // len(relevance)))
         rng = check_random_state(random_state)

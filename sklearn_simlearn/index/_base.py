@@ -78,14 +78,14 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
             sets.rows, np.arange(len(sets.rows))
         )
         if are_single and len(sizes) <= n_rows:
-            Q = self._model.encode_queries(self._model.prepare(X))
+            Q = self._model.encode_queries(self._model.prepare_queries(X))
             yield slice(0, len(sizes)), X, Q
             return
         for start, block in sets.blocks(sizes, n_rows):
             batch = slice(start, start + len(block.sizes))
             part = _metadata.take(X, block.rows)
             params = {} if are_single else {"groups": block.of_row}
-            Q = self._model.encode_queries(self._model.prepare(part), **params)
+            Q = self._model.encode_queries(self._model.prepare_queries(part), **params)
             yield batch, part, Q
 
     @property
@@ -122,8 +122,8 @@ def is_fitted(estimator):
         # Scikit-learn asks the last step only, which may need no fit.
         return all(
             is_fitted(step)
-            for _, step in estimator.steps
-            if step not in (None, "passthrough")
+            for name in ("query_steps", "document_steps", "steps")
+            for step in unwrap.list_steps(getattr(estimator, name, None))
         )
     try:
         check_is_fitted(estimator)

@@ -14,7 +14,7 @@ def encode_items(model, X):
             f"{model.learner!r} is no inner product, so there is nothing that an index "
             "could store. Rank by its `similarity`."
         )
-    encoded = as_rows(model.encode_items(model.prepare(X)))
+    encoded = as_rows(model.encode_items(model.prepare_items(X)))
     given = _list_arrays(X)
     is_own = all(
         part.flags.owndata

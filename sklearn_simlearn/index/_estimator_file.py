@@ -147,9 +147,20 @@ def _public_estimators():
     """
     # Not at the top: feature_extraction imports modules of this package.
     import sklearn_simlearn
-    from sklearn_simlearn import feature_extraction, model_selection, similarities
+    from sklearn_simlearn import (
+        compose,
+        feature_extraction,
+        model_selection,
+        similarities,
+    )
 
-    packages = (sklearn_simlearn, feature_extraction, model_selection, similarities)
+    packages = (
+        sklearn_simlearn,
+        compose,
+        feature_extraction,
+        model_selection,
+        similarities,
+    )
     public = {getattr(each, name) for each in packages for name in each.__all__}
     return frozenset(
         found

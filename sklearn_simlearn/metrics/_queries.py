@@ -84,8 +84,11 @@ def measure_queries(
         task = _judged_task(model, X, y, query_mask, groups)
     else:
         task = _sample_task(model, X, in_memory(y), database, query_mask, groups)
-    X, sets = model.prepare(X), task.sets
-    items = X if task.items is None else task.items
+    sets = task.sets
+    if task.items is None:
+        X, items = model.prepare_samples(X)
+    else:
+        X, items = model.prepare_queries(X), task.items
     compare = model.compare_with(
         items, in_groups=groups is not None, n_threads=effective_n_jobs(n_jobs)
     )
@@ -153,7 +156,7 @@ def _sample_task(
     refuse_mixed_sets(relevance, sets)
     if database is None:
         return _Task(sets, None, _relevance_of(relevance, None))
-    items = model.prepare(read_partitions(database[0]))
+    items = model.prepare_items(read_partitions(database[0]))
     both = stack_targets(y, in_memory(database[1]))
     relevance = check_relevance(
         both, n_samples=n_samples + num_samples(items), has_database=True
@@ -190,6 +193,7 @@ def _judged_task(
             f"X and y must have the same number of queries; got {num_samples(X)} and "
             f"{len(y)}."
         )
+    model.refuse_steps_of_queries()
     if model.is_pairwise:
         raise TypeError(
             "A precomputed similarity has no documents to compare with: Judgements "
@@ -207,7 +211,7 @@ def _judged_task(
             relevant = np.minimum.reduceat(relevant, block.offsets[:-1], axis=0)
         return relevant
 
-    documents = model.prepare(read_partitions(y.documents))
+    documents = model.prepare_items(read_partitions(y.documents))
     return _Task(sets, documents, find_relevance)
 
 

@@ -319,11 +319,15 @@ class UnitRows(Encoder):
 
     def queries(self, X: Matrix) -> Matrix:
         """Return the encoded queries."""
-        return _as_unit_rows(self.model.encode_queries(self.model.prepare(X)), X.dtype)
+        return _as_unit_rows(
+            self.model.encode_queries(self.model.prepare_queries(X)), X.dtype
+        )
 
     def items(self, X: Matrix) -> Matrix:
         """Return the encoded items."""
-        return _as_unit_rows(self.model.encode_items(self.model.prepare(X)), X.dtype)
+        return _as_unit_rows(
+            self.model.encode_items(self.model.prepare_items(X)), X.dtype
+        )
 
 
 def _as_unit_rows(X, dtype):

@@ -42,6 +42,7 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
                 check_judgements(y, rows.shape[0])
                 rows = self._check_rows(y.documents)
             self.__dict__.update(self._gather(rows))
+            self._is_judged = isinstance(y, Judgements)
         return self
 
     def _gather(self, X: Matrix) -> dict:

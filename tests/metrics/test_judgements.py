@@ -27,6 +27,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 
 from sklearn_simlearn import MemoryVectorQuery
+from sklearn_simlearn.compose import make_retrieval_pipeline
 from sklearn_simlearn.metrics import (
     Judgements,
     PairwiseRelevance,
@@ -177,8 +178,8 @@ def test_splitters_searches_and_cross_validation_slice_queries(task):
         cross_val_score(COSINE, Q, y, scoring=scorer, cv=KFold(3)), expected
     )
     search = GridSearchCV(
-        PCA(random_state=0),
-        {"n_components": [2, 6]},
+        make_retrieval_pipeline(PCA(random_state=0)),
+        {"pca__n_components": [2, 6]},
         scoring=scorer,
         cv=ShuffleSplit(3, random_state=0),
         error_score="raise",
@@ -283,7 +284,7 @@ def test_any_fitted_estimator_is_scored(task):
 
     texts = ["a cat", "a dog", "the stocks fell", "stocks and bonds"]
     y = Judgements([[1, 0, 0, 0], [0, 0, 1, 2]], texts)
-    model = make_pipeline(TfidfVectorizer(), COSINE).fit(texts)
+    model = make_retrieval_pipeline(TfidfVectorizer(), COSINE).fit(texts)
     assert scorer(model, ["cat", "stocks bonds"], y) == 1.0
 
 
