@@ -38,15 +38,15 @@ class Model:
     database : tuple (X, y) or None
         Training samples, if the estimator kept them.
 
-    plain_steps : list of transformers
-        Steps outside a RetrievalPipeline. With Judgements, they are fitted on queries.
+    steps_of_queries : list of transformers
+        Steps outside a RetrievalPipeline, which a fit with Judgements fits on queries.
     """
 
     query_steps: list
     item_steps: list
     learner: object
     database: tuple | None
-    plain_steps: list
+    steps_of_queries: list
 
     @cached_property
     def has_encodings(self) -> bool:
@@ -93,10 +93,10 @@ class Model:
 
     def refuse_steps_of_queries(self) -> None:
         """Raise if a step outside a RetrievalPipeline may be fitted on queries."""
-        steps = [step for step in self.plain_steps if _learns(step)]
-        if steps:
+        if self.steps_of_queries:
+            names = _name_steps(self.steps_of_queries)
             raise ValueError(
-                f"With Judgements as y, {_name_steps(steps)} would be fitted on the "
+                f"With Judgements as y, {names} would be fitted on the "
                 "queries instead of the documents. Use make_retrieval_pipeline(...) of "
                 "sklearn_simlearn.compose, which fits its steps on the documents. If "
                 "they are fitted on documents already, pass them as "
@@ -213,7 +213,7 @@ def find_model(estimator) -> Model:
     query_steps: list = []
     item_steps: list = []
     plain_steps: list = []
-    is_plain = True
+    is_plain, is_frozen = True, False
     while isinstance(inner, Pipeline) or not hasattr(inner, "similarity"):
         if isinstance(inner, Pipeline):
             is_plain = is_plain and not hasattr(inner, "document_steps")
@@ -223,7 +223,7 @@ def find_model(estimator) -> Model:
             plain_steps += list_steps(shared) if is_plain else []
             inner = last
         elif isinstance(inner, FrozenEstimator):
-            inner = inner.estimator
+            inner, is_frozen = inner.estimator, True
         elif hasattr(inner, "best_estimator_"):
             inner = inner.best_estimator_
         elif hasattr(inner, "training_data_"):
@@ -251,7 +251,8 @@ def find_model(estimator) -> Model:
             "make_retrieval_pipeline(...) of sklearn_simlearn.compose, which "
             "transforms queries and documents."
         )
-    return Model(query_steps, item_steps, inner, database, plain_steps)
+    of_queries = [] if is_frozen else [step for step in plain_steps if _learns(step)]
+    return Model(query_steps, item_steps, inner, database, of_queries)
 
 
 def list_steps(*parts) -> list:

@@ -89,8 +89,8 @@ class Advice:
         The best similarity of this package if it is significantly better than the best
         baseline, else this baseline.
 
-    split : {"samples", "objects"}
-        Samples that were held out.
+    split : {"samples", "objects", "queries"}
+        What was held out.
 
     best : Result or None
         The best similarity of this package for single queries.

@@ -26,7 +26,7 @@ def parse(
             "test over queries, corrected for the number of rows); seconds to fit; "
             "microseconds per query for the best 10 items; size of the model. The "
             "output ends with the similarity to use, the reasons, and lines of Python "
-            "that fit it. Without --data and --images, the data are handwritten digits "
+            "that fit it. Without --data, --images and --beir, the data are handwritten digits "
             "of the package."
         ),
     )
@@ -53,6 +53,20 @@ def _add_source(parser):
         metavar="FILE.npz",
         help="your own data: X dense, or CSR as data, indices, indptr and shape; y, "
         "labels or a relevance matrix; optionally query_mask",
+    )
+    sources.add_argument(
+        "--beir",
+        metavar="FOLDER",
+        help="your own queries, documents and judgements: a folder in the format of "
+        "BEIR, with corpus.jsonl, queries.jsonl and qrels/test.tsv; with "
+        "qrels/train.tsv, similarities are fitted on the queries of that file, "
+        "otherwise on half of the queries",
+    )
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE.npz",
+        help="vectors for --beir: query_ids, query_vectors, document_ids and "
+        "document_vectors",
     )
     parser.add_argument(
         "--split",

@@ -13,6 +13,7 @@ from sklearn_simlearn._core.progress import progress
 from sklearn_simlearn.comparison import _files as files
 from sklearn_simlearn.comparison._advice import advise
 from sklearn_simlearn.comparison._arguments import parse
+from sklearn_simlearn.comparison._beir import load_collection
 from sklearn_simlearn.comparison._comparison import COLUMNS, compare, one_line
 from sklearn_simlearn.comparison._recipe import write_lines
 from sklearn_simlearn.comparison._rows import ROWS
@@ -54,14 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run_comparison(options) -> None:
     """Compare, write the files, then print the table and the advice."""
     _check_outputs(options)
-    source = load_source(
-        options.data, options.images, seed=options.seed, max_bytes=options.max_bytes
-    )
-    if source.photographs is not None and source.photographs.failures:
-        print(f"warning: {source.photographs.failures}", file=sys.stderr)
-    task = make_task(source.X, source.y, source.query_mask, options.split, options.seed)
-    with progress([row.name for row in ROWS]) as show:
-        comparison = compare(task, ROWS, show)
+    source, task, rows = _load(options)
+    with progress([row.name for row in rows]) as show:
+        comparison = compare(task, rows, show)
     if not comparison.results:
         raise ValueError(f"nothing could be compared: {list_left_out(comparison)}")
     advice = advise(comparison, task)
@@ -95,6 +91,24 @@ def run_comparison(options) -> None:
         raise failure
 
 
+def _load(options):
+    """Return the data, what is held out, and the rows to compare."""
+    if options.vectors is not None and options.beir is None:
+        raise ValueError("--vectors goes with --beir")
+    if options.beir is not None:
+        source = load_collection(
+            options.beir, options.vectors, max_bytes=options.max_bytes
+        )
+        return source, source.make_task(options.seed), source.list_rows()
+    source = load_source(
+        options.data, options.images, seed=options.seed, max_bytes=options.max_bytes
+    )
+    if source.photographs is not None and source.photographs.failures:
+        print(f"warning: {source.photographs.failures}", file=sys.stderr)
+    task = make_task(source.X, source.y, source.query_mask, options.split, options.seed)
+    return source, task, ROWS
+
+
 def _check_outputs(options):
     """Raise before any work if something cannot be written."""
     files.check_stem(options.output)
@@ -111,19 +125,13 @@ def _save(folder, advice, source):
     chosen = advice.chosen
     source.make_index(chosen.measured.estimator).save(folder)
     return (
-        f"saved {chosen.row.name}, fitted on the training half, with all "
-        f"{source.X.shape[0]} samples as an index in {folder}"
+        f"saved {chosen.row.name}, fitted as above, with {source.describe_items()} as "
+        f"an index in {folder}"
     )
 
 
 def _print_comparison(source, task, comparison, table, written):
-    n_samples, n_features = source.X.shape
-    head = (
-        f"{source.name}: {n_samples} samples of {n_features} features, "
-        f"{task.X_train.shape[0]} to fit, {task.X_test.shape[0]} held out by "
-        f"{task.split}; each held-out sample queries the others"
-    )
-    print(wrap([head]))
+    print(wrap([source.describe(task)]))
     print(align(COLUMNS, table))
     if comparison.left_out:
         print(wrap([f"left out: {list_left_out(comparison)}"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sklearn_simlearn._core.files import replace_file
 from sklearn_simlearn._core.storage import HEADER
+from sklearn_simlearn.comparison._beir import Collection, JudgedTask
 from sklearn_simlearn.comparison._comparison import COLUMNS, Comparison
 from sklearn_simlearn.comparison._source import Source
 from sklearn_simlearn.comparison._task import SET_SIZE, Task
@@ -116,8 +117,8 @@ def _draw_curves(comparison):
 def write_report(
     path: str,
     comparison: Comparison,
-    task: Task,
-    source: Source,
+    task: Task | JudgedTask,
+    source: Source | Collection,
     words: Sequence[str],
     code: str,
 ) -> str:
@@ -134,6 +135,8 @@ def write_report(
         task.X_test,
         task.y_test,
         images=None if images is None else images[task.test_rows],
+        texts=task.texts,
+        document_texts=task.document_texts,
         baselines=[r.row.name for r in results if r.row.is_baseline] or None,
         title=f"Comparison on {source.name}",
         advice=words,

@@ -8,6 +8,7 @@ from sklearn.pipeline import Pipeline
 from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
 from sklearn_simlearn.comparison._comparison import Result
 from sklearn_simlearn.comparison._task import Task
+from sklearn_simlearn.compose import RetrievalPipeline, SimilarityUnion
 
 
 def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
@@ -43,15 +44,20 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
 
 def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
     """Return imports, and an expression that makes an estimator like this one."""
+    if isinstance(estimator, SimilarityUnion):
+        return _write_union(estimator)
     if isinstance(estimator, Pipeline):
         parts = [_write(step, is_sparse) for _, step in estimator.steps]
         imports = set().union(*(names for names, _ in parts))
         steps = [expression for _, expression in parts if expression]
         if len(steps) == 1:
             return imports, steps[0]
-        imports.add("from sklearn.pipeline import make_pipeline")
+        is_ours = isinstance(estimator, RetrievalPipeline)
+        module = "sklearn_simlearn.compose" if is_ours else "sklearn.pipeline"
+        name = "make_retrieval_pipeline" if is_ours else "make_pipeline"
+        imports.add(f"from {module} import {name}")
         lines = "".join(f"    {step},\n" for step in steps)
-        return imports, f"make_pipeline(\n{lines})"
+        return imports, f"{name}(\n{lines})"
     if isinstance(estimator, Chosen):
         return _write(estimator.chosen_, is_sparse)
     if isinstance(estimator, InnerProduct):
@@ -65,6 +71,19 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
     module = kind.__module__.split("._")[0]
     expression = " ".join(estimator.__repr__(N_CHAR_MAX=10_000).split())
     return {f"from {module} import {kind.__name__}"}, expression
+
+
+def _write_union(union):
+    imports = {"from sklearn_simlearn.compose import SimilarityUnion"}
+    lines = []
+    for name, part, columns in union.similarities:
+        expression = repr(part)
+        if not isinstance(part, str):
+            names, expression = _write(part, is_sparse=False)
+            imports |= names
+        lines.append(f"        ({name!r}, {' '.join(expression.split())}, {columns}),")
+    end = [f"    random_state={union.random_state},", ")"]
+    return imports, "\n".join(["SimilarityUnion(", "    [", *lines, "    ],", *end])
 
 
 def _is_classifier(step):

@@ -9,6 +9,7 @@ import numpy as np
 
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.comparison._photographs import Photographs, read_photographs
+from sklearn_simlearn.comparison._task import Task
 from sklearn_simlearn.datasets import load_digit_words, load_npz
 from sklearn_simlearn.index import SimilarityIndex
 
@@ -42,6 +43,19 @@ class Source:
     code: list[str]
     photographs: Photographs | None = None
     has_digits: bool = False
+
+    def describe(self, task: Task) -> str:
+        """Return a line on the data and the split."""
+        n_samples, n_features = self.X.shape
+        return (
+            f"{self.name}: {n_samples} samples of {n_features} features, "
+            f"{task.X_train.shape[0]} to fit, {task.X_test.shape[0]} held out by "
+            f"{task.split}; each held-out sample queries the others"
+        )
+
+    def describe_items(self) -> str:
+        """Return a phrase on what an index holds."""
+        return f"all {self.X.shape[0]} samples"
 
     def load_images(self) -> Sequence | np.ndarray | None:
         """Return images of all samples; None without images or without Pillow."""

@@ -39,6 +39,9 @@ class Task:
 
     test_rows : ndarray of shape (n_test,)
         Rows of the held-out samples among all samples.
+
+    texts, document_texts : None
+        Texts that the report shows; samples with labels have none.
     """
 
     X_train: Any
@@ -49,6 +52,8 @@ class Task:
     split: str
     seed: int
     test_rows: np.ndarray
+    texts: None = None
+    document_texts: None = None
 
     @cached_property
     def labels(self) -> np.ndarray | None:

@@ -95,6 +95,8 @@ def _explain_sets(advice):
 
 
 def _explain_split(advice):
+    if advice.split == "queries":
+        return "These results hold for new queries that search the same documents."
     if advice.split == "samples":
         return (
             "These results hold for queries of classes that are in the training data. "

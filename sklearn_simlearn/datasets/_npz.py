@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -352,3 +353,75 @@ def _floats(arrays, key, array):
     if array.dtype != dtype:
         arrays.reserve(key, array.size * dtype.itemsize)
     return array.astype(dtype, copy=False)
+
+
+def load_named_vectors(
+    path: str | os.PathLike[str], *, max_bytes: int | None = 2**33
+) -> Callable[[str, Sequence[str]], np.ndarray]:
+    """Load vectors of queries and documents, each with an id.
+
+    Parameters
+    ----------
+    path : str or path-like
+        File of `numpy.savez` with query_ids, query_vectors, document_ids and
+        document_vectors.
+
+    max_bytes : int or None, default=2**33
+        Most bytes that the arrays may take in memory.
+
+    Returns
+    -------
+    find : callable
+        ``find(side, ids)`` returns the vectors of some ids; `side` is "query" or
+        "document". An unknown id raises.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; check the path.")
+    sides = {}
+    with path.open("rb") as file:
+        arrays = _Arrays(path, file, max_bytes)
+        for side in ("query", "document"):
+            sides[side] = _read_named(arrays, f"{side}_ids", f"{side}_vectors")
+    widths = {vectors.shape[1] for _, vectors in sides.values()}
+    if len(widths) > 1:
+        arrays.fail(
+            "query_vectors",
+            f"and document_vectors have {widths} columns",
+            "save vectors of one model",
+        )
+
+    def find(side, ids):
+        rows, vectors = sides[side]
+        missing = [id_ for id_ in ids if str(id_) not in rows]
+        if missing:
+            arrays.fail(
+                f"{side}_ids",
+                f"lacks {len(missing)} ids, such as {str(missing[0])[:50]!r}",
+                "save a vector for each",
+            )
+        return vectors[[rows[str(id_)] for id_ in ids]]
+
+    return find
+
+
+def _read_named(arrays, ids_key, vectors_key):
+    """Return rows by id, and the vectors."""
+    for key in (ids_key, vectors_key):
+        if key not in arrays:
+            arrays.fail(
+                key, f"is missing among the keys {sorted(arrays.members)}", "save it"
+            )
+    ids, vectors = arrays[ids_key], arrays[vectors_key]
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        arrays.fail(ids_key, "does not hold ids", "save strings or integers")
+    if vectors.ndim != 2 or 0 in vectors.shape:
+        arrays.fail(vectors_key, f"has the shape {vectors.shape}", "save rows")
+    if len(ids) != len(vectors):
+        arrays.fail(
+            vectors_key, f"has {len(vectors)} rows for {len(ids)} ids", "save one each"
+        )
+    rows = {str(id_): row for row, id_ in enumerate(ids.tolist())}
+    if len(rows) < len(ids):
+        arrays.fail(ids_key, "holds an id twice", "save each once")
+    return rows, _floats(arrays, vectors_key, vectors)

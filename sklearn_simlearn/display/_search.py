@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.relevance import check_relevance, stack_targets
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, num_samples
 from sklearn_simlearn._core.unwrap import find_model
@@ -31,7 +32,12 @@ class Found(NamedTuple):
 def find_neighbors(
     estimator, X, y, queries, n_neighbors, X_database=None, y_database=None
 ) -> Found:
-    """Return the best items for some rows of X, among the other rows or a database."""
+    """Return the best items for some rows of X, among the other rows or a database.
+
+    With Judgements as `y`, the database is the documents.
+    """
+    if isinstance(y, Judgements):
+        return _find_documents(find_model(estimator), X, y, queries, n_neighbors)
     model = find_model(estimator)
     n_samples = num_samples(X)
     if X_database is None:
@@ -66,3 +72,23 @@ def find_neighbors(
         np.concatenate(similarity),
         None if relevance is None else np.concatenate(judged),
     )
+
+
+def _find_documents(model, X, y, queries, n_neighbors) -> Found:
+    """Return the best documents for some rows of X."""
+    model.refuse_steps_of_queries()
+    compare = model.compare_with(model.prepare_items(y.documents))
+    X = model.prepare_queries(X)
+    queries, n_neighbors = np.asarray(queries), min(n_neighbors, y.shape[1])
+    found = []
+    n_rows = get_chunk_n_rows(32 * y.shape[1], max_n_rows=max(len(queries), 1))
+    for start in range(0, len(queries), n_rows):
+        rows = queries[start : start + n_rows]
+        similarity = np.asarray(compare(X, rows, None), dtype=np.float64)
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]
+        judged = np.sign(y.relevance[rows].toarray()).astype(np.int8)
+        found.append(
+            [np.take_along_axis(M, best, axis=1) for M in (similarity, judged)]
+        )
+        found[-1].insert(0, best)
+    return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.groups import read_groups
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import DocLinkMixin, ItemsHtmlMixin
 from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn.index import _metadata
@@ -27,6 +28,11 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
         """The estimator, fitted on X and y unless it is fitted, and its model."""
         estimator = self.estimator
         if not is_fitted(estimator):
+            if isinstance(y, Judgements):
+                raise ValueError(
+                    "Judgements relate queries to documents, and an index gets "
+                    "documents: fit the estimator on queries first."
+                )
             estimator = clone(estimator).fit(X, y)
         return estimator, unwrap.find_model(estimator)
 

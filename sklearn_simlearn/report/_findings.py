@@ -8,6 +8,7 @@ import scipy
 import sklearn
 
 import sklearn_simlearn
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.relevance import PairwiseRelevance, check_relevance
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.statistics import (
@@ -41,6 +42,9 @@ class Findings:
     queries : ndarray of shape (n_queries,)
         Rows of the samples that query.
 
+    query_names : ndarray of shape (n_queries,)
+        Ids of the queries, if judgements have ids; otherwise the rows.
+
     gains : dict of ndarray of shape (n_queries,)
         By name, gains in average precision over the baseline.
 
@@ -62,6 +66,7 @@ class Findings:
         *,
         images: Sequence | None = None,
         texts: Sequence | None = None,
+        document_texts: Sequence | None = None,
         baselines: Collection[str] | None = None,
         n_shown: int = 6,
         n_neighbors: int = 8,
@@ -70,7 +75,8 @@ class Findings:
         code: str = "",
     ):
         self.title, self.advice, self.code = title, advice, code
-        self.images, self.texts = as_sequence(images), as_sequence(texts)
+        self.images = as_sequence(images)
+        self.texts, self.item_texts = _find_texts(X, y, texts, document_texts)
         self.n_samples = num_samples(X)
         self.baselines = list(measured)[:1] if baselines is None else set(baselines)
         names = sorted(measured, key=lambda n: -measured[n].mean_average_precision)
@@ -80,7 +86,9 @@ class Findings:
         others = [name for name in names if name not in self.baselines]
         self.challenger = others[0] if others else None
         first = measured[self.baseline]
-        self.queries = first.report.query
+        self.query_names = first.report.query
+        self.queries = _find_rows(first.report.query, y)
+        self.item_names = getattr(y, "document_ids", None)
         self.n_queries = count_queries(first.report)
         self.gains = {name: m.gains_over(first) for name, m in self.measured.items()}
         self.table = self._tabulate()
@@ -155,6 +163,10 @@ class Findings:
         """Return the line of an estimator in the table."""
         return next(line for line in self.table if line["similarity"] == name)
 
+    def name_item(self, row: int) -> str:
+        """Return the id of a document, or the row of an item."""
+        return f"row {row}" if self.item_names is None else str(self.item_names[row])
+
     def label(self, row: int) -> str:
         """Return the label of a sample as text; empty if `y` does not hold labels."""
         return "" if self._labels is None else str(self._labels[row])
@@ -162,6 +174,33 @@ class Findings:
 
 def _read_labels(y):
     """Return the labels that the user passed; None if `y` is something else."""
-    if isinstance(y, PairwiseRelevance) or check_relevance(y).labels is None:
+    if (
+        isinstance(y, PairwiseRelevance | Judgements)
+        or check_relevance(y).labels is None
+    ):
         return None
     return np.asarray(y)
+
+
+def _find_rows(names, y):
+    """Return the rows of queries that a report lists by row or by id."""
+    if not isinstance(y, Judgements) or y.query_ids is None:
+        return names
+    rows = {name: row for row, name in enumerate(y.query_ids.tolist())}
+    return np.array([rows[name] for name in names.tolist()], dtype=np.intp)
+
+
+def _find_texts(X, y, texts, document_texts):
+    """Return texts of the queries and of the items; None if there are none."""
+    if not isinstance(y, Judgements):
+        texts = as_sequence(texts)
+        return texts, texts
+    if texts is None and _are_texts(X):
+        texts = X
+    if document_texts is None and _are_texts(y.documents):
+        document_texts = y.documents
+    return as_sequence(texts), as_sequence(document_texts)
+
+
+def _are_texts(X):
+    return num_samples(X) > 0 and isinstance(X, list) and isinstance(X[0], str)

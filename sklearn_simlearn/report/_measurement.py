@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import retrieval_report
@@ -47,16 +48,17 @@ class Measured:
 def measure_estimator(
     estimator, X, y, *, query_mask=None, groups=None, fit_seconds: float | None = None
 ) -> Measured:
-    """Measure a fitted estimator on samples that query each other."""
+    """Measure a fitted estimator on samples that query each other, or documents."""
     report = retrieval_report(estimator, X, y, query_mask=query_mask, groups=groups)
-    query_seconds = _time_query(estimator, X, groups)
+    items = y.documents if isinstance(y, Judgements) else X
+    query_seconds = _time_query(estimator, X, items, groups)
     return Measured(estimator, report, fit_seconds, query_seconds)
 
 
-def _time_query(estimator, X, groups):
+def _time_query(estimator, X, items, groups):
     """Return the seconds per query for the best ten items; the fastest of five runs."""
     try:
-        index = SimilarityIndex(estimator).fit(X)
+        index = SimilarityIndex(estimator).fit(items)
     except TypeError:  # the similarity is not an inner product
         return None
     rows, params = np.arange(min(TIMED_QUERIES, num_samples(X))), {}

@@ -245,7 +245,7 @@ def _list_queries(findings):
     rows = []
     for i in shown[np.argsort(-key[shown], kind="stable")]:
         cells = [
-            tag("td", int(first.query[i])),
+            tag("td", findings.query_names[i]),
             tag("td", findings.label(first.query[i]), class_="label"),
             tag("td", int(first.n_relevant[i])),
             tag("td", f"{first.average_precision[i]:.3f}"),
@@ -283,9 +283,9 @@ def _show_queries(findings, thumbnails):
 
 def _show_query(findings, place, thumbnails):
     first = findings.measured[findings.baseline].report
-    row = int(first.query[place])
+    row = int(findings.queries[place])
     label = findings.label(row)
-    title = [f"Query {row}"]
+    title = [f"Query {findings.query_names[place]}"]
     if label:
         title.append(f"label {label}")
     title.append(f"average precision {first.average_precision[place]:.3f}")
@@ -334,8 +334,8 @@ def _list_hit(findings, hit):
     item, similarity, relevance = hit
     kind, mark, spoken = LOOKS[int(relevance)]
     text = _name(findings, item)
-    if findings.texts is not None:
-        text = shorten(findings.texts[item], MAX_TEXT)
+    if findings.item_texts is not None:
+        text = shorten(findings.item_texts[item], MAX_TEXT)
     return tag(
         "li",
         tag("span", mark, class_="mark", aria_hidden="true"),
@@ -353,8 +353,9 @@ def _thumb(findings, row):
 
 def _name(findings, row):
     label = findings.label(row)
-    text = "" if findings.texts is None else f": {shorten(findings.texts[row], 80)}"
-    return f"row {row}" + (f", label {label}" if label else "") + text
+    texts = findings.item_texts
+    text = "" if texts is None else f": {shorten(texts[row], 80)}"
+    return findings.name_item(row) + (f", label {label}" if label else "") + text
 
 
 # -- estimators --

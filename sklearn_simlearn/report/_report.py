@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from sklearn_simlearn._core.files import replace_file
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.progress import progress, timed_fit
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.display._curves import check_baselines
@@ -35,16 +36,21 @@ class RetrievalReport:
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Samples that were not used in the fits. Each queries all the others.
 
-    y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-            PairwiseRelevance
-        Labels, relevance matrix or relevance by pairs.
+    y : array-like of shape (n_samples,) or (n_samples, n_columns), \
+            PairwiseRelevance or Judgements
+        Labels, relevance matrix or relevance by pairs. With judgements, the samples are
+        queries that search the documents.
 
     images : sequence of length n_samples, default=None
         Images of the samples: arrays of shape (height, width) or (height, width, 3), or
         Pillow images. The page shows reduced copies.
 
     texts : sequence of length n_samples, default=None
-        Texts of the samples.
+        Texts of the samples; with judgements, of the queries.
+
+    document_texts : sequence of length n_documents, default=None
+        Texts of the documents of judgements. Texts that are samples or documents
+        themselves need not be passed.
 
     baselines : collection of str, default=None
         Names of the baselines: gains are over the best of them. The first estimator
@@ -123,6 +129,7 @@ class RetrievalReport:
         images=None,
         texts=None,
         *,
+        document_texts=None,
         baselines=None,
         X_train=None,
         y_train=None,
@@ -139,6 +146,7 @@ class RetrievalReport:
                 raise ValueError(f"{name} must be at least 1; got {value!r}.")
         check_length("images", images, num_samples(X), "X")
         check_length("texts", texts, num_samples(X), "X")
+        _check_documents(y, images, document_texts)
         measured = {}
         with progress(list(estimators)) as show:
             for name, estimator in estimators.items():
@@ -158,6 +166,7 @@ class RetrievalReport:
                 y,
                 images=images,
                 texts=texts,
+                document_texts=document_texts,
                 baselines=baselines,
                 n_shown=n_shown,
                 n_neighbors=n_neighbors,
@@ -232,3 +241,16 @@ def _check_estimators(estimators, X_train):
             raise NotFittedError(
                 f"{name!r} is not fitted: fit it first, or give X_train and y_train."
             )
+
+
+def _check_documents(y, images, document_texts):
+    if not isinstance(y, Judgements):
+        if document_texts is not None:
+            raise ValueError("document_texts are texts of the documents of Judgements.")
+        return
+    if images is not None:
+        raise ValueError(
+            "images are those of samples that query each other, and Judgements have "
+            "queries and documents. Pass texts and document_texts."
+        )
+    check_length("document_texts", document_texts, y.shape[1], "y.documents")

@@ -1,0 +1,209 @@
+"""Queries, documents and judgements of a folder in the format of BEIR."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.model_selection import train_test_split
+
+from sklearn_simlearn import OASIS
+from sklearn_simlearn.comparison._rows import Row
+from sklearn_simlearn.compose import SimilarityUnion, make_retrieval_pipeline
+from sklearn_simlearn.datasets import load_beir
+from sklearn_simlearn.datasets._npz import load_named_vectors
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.metrics import Judgements
+from sklearn_simlearn.similarities import BM25Similarity
+
+# Column of the texts, and columns of the vectors, in frames.
+TEXT, VECTORS = "text", slice(1, None)
+
+
+@dataclass
+class JudgedTask:
+    """Queries to learn from and held-out queries, with their judgements.
+
+    The attributes are those of `Task`. Texts of the held-out queries and of the
+    documents are for the report.
+    """
+
+    X_train: Any
+    y_train: Judgements
+    X_test: Any
+    y_test: Judgements
+    seed: int
+    texts: list[str]
+    document_texts: list[str]
+    split: str = "queries"
+    query_mask: None = None
+    labels: None = None
+    has_counts: bool = False
+
+
+@dataclass
+class Collection:
+    """A collection that was read from a folder.
+
+    Attributes
+    ----------
+    train, test : Bunch
+        Of :func:`load_beir`; `train` is None if the folder has no such split.
+
+    vectors : callable or None
+        From ids of queries or of documents to their vectors.
+    """
+
+    name: str
+    train: Any
+    test: Any
+    vectors: Any
+    code: list[str]
+
+    def make_task(self, seed: int) -> JudgedTask:
+        """Hold out the test queries, or half of the queries."""
+        documents = self._as_samples(
+            self.test.documents, self.test.document_ids, "document"
+        )
+        y = self.test.target.with_documents(documents)
+        X = self._as_samples(self.test.data, self.test.query_ids, "query")
+        texts = self.test.data
+        if self.train is not None:
+            y_train = self.train.target.with_documents(documents)
+            X_train = self._as_samples(self.train.data, self.train.query_ids, "query")
+            parts = (X_train, X, y_train, y, None, texts)
+        else:
+            if len(y) < 2:
+                raise ValueError(
+                    f"{self.name}: one query cannot be split in two halves"
+                )
+            parts = train_test_split(X, y, texts, test_size=0.5, random_state=seed)
+        X_train, X_test, y_train, y_test, _, texts = parts
+        return JudgedTask(
+            X_train, y_train, X_test, y_test, seed, texts, self.test.documents
+        )
+
+    def list_rows(self) -> list[Row]:
+        """Return the similarities to compare."""
+        has_vectors = self.vectors is not None
+        columns = TEXT if has_vectors else slice(None)
+        baselines = {
+            "BM25": (_make_bm25, columns),
+            "cosine of tf-idf": (_tfidf, columns),
+        }
+        if has_vectors:
+            baselines["cosine of vectors"] = (lambda: "passthrough", VECTORS)
+            second = ("vectors", "passthrough", VECTORS)
+        else:
+            second = ("letters", _make_letters(), columns)
+        rows = [
+            Row(name, _alone(make, columns), is_baseline=True)
+            for name, (make, columns) in baselines.items()
+        ]
+        learned = _learn_vectors if has_vectors else _learn_words
+        return [
+            *rows,
+            Row(f"OASIS on {'vectors' if has_vectors else 'tf-idf'}", learned),
+            Row(
+                "hybrid",
+                lambda task: SimilarityUnion(
+                    [("bm25", _make_bm25(), columns), second], random_state=task.seed
+                ),
+            ),
+        ]
+
+    def describe(self, task: JudgedTask) -> str:
+        """Return a line on the data and the split."""
+        n_train, n_test = len(task.y_train), len(task.y_test)
+        return (
+            f"{self.name}: {len(self.test.documents)} documents, {n_train} queries to "
+            f"fit, {n_test} held out; each held-out query searches the documents"
+        )
+
+    def describe_items(self) -> str:
+        """Return a phrase on what an index holds."""
+        return f"all {len(self.test.documents)} documents"
+
+    def load_images(self) -> None:
+        """Return None: texts have no images."""
+
+    def make_index(self, estimator) -> SimilarityIndex:
+        """Return an index of all documents."""
+        documents = self._as_samples(
+            self.test.documents, self.test.document_ids, "document"
+        )
+        return SimilarityIndex(estimator).fit(documents, ids=self.test.document_ids)
+
+    def _as_samples(self, texts, ids, side):
+        """Return texts, or a frame of texts and vectors."""
+        if self.vectors is None:
+            return texts
+        vectors = self.vectors(side, ids)
+        import pandas as pd
+
+        names = [f"v{i}" for i in range(vectors.shape[1])]
+        frame = pd.DataFrame(vectors, columns=names)
+        frame.insert(0, TEXT, texts)
+        return frame
+
+
+def load_collection(folder: str, vectors: str | None, *, max_bytes: int) -> Collection:
+    """Read a folder, and vectors if there is a file of them."""
+    if vectors is not None and importlib.util.find_spec("pandas") is None:
+        raise ImportError("texts with vectors are kept in a frame: pip install pandas")
+    has_train = any(
+        (Path(folder) / "qrels" / f"train.tsv{end}").is_file() for end in ("", ".gz")
+    )
+    train = load_beir(folder, "train", max_bytes=max_bytes) if has_train else None
+    test = load_beir(folder, "test", max_bytes=max_bytes)
+    code = [
+        "from sklearn_simlearn.datasets import load_beir",
+        f"data = load_beir({folder!r}, split={'train' if has_train else 'test'!r})",
+        "X, y = data.data, data.target",
+    ]
+    found = None
+    if vectors is not None:
+        found = load_named_vectors(vectors, max_bytes=max_bytes)
+        code.append("# Then X and y.documents as frames: the texts, then the vectors.")
+    return Collection(folder, train, test, found, code)
+
+
+def _alone(make, columns):
+    """Return a function from a task to one similarity of some columns."""
+
+    def make_row(task):
+        part = make()
+        if columns != slice(None):
+            return SimilarityUnion([("similarity", part, columns)])
+        return part
+
+    return make_row
+
+
+def _make_bm25():
+    counts = CountVectorizer(stop_words="english")
+    return make_retrieval_pipeline(counts, BM25Similarity())
+
+
+def _tfidf():
+    return make_retrieval_pipeline(_make_tfidf())
+
+
+def _make_tfidf():
+    return TfidfVectorizer(stop_words="english", sublinear_tf=True)
+
+
+def _make_letters():
+    return make_retrieval_pipeline(
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
+    )
+
+
+def _learn_words(task):
+    return make_retrieval_pipeline(_make_tfidf(), OASIS(random_state=task.seed))
+
+
+def _learn_vectors(task):
+    oasis = OASIS(random_state=task.seed)
+    return SimilarityUnion([("oasis", oasis, VECTORS)])

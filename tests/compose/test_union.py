@@ -1,0 +1,349 @@
+"""SimilarityUnion: a weighted sum with learned weights."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sklearn_simlearn import OASIS
+from sklearn_simlearn.compose import (
+    RetrievalPipeline,
+    SimilarityUnion,
+    make_retrieval_pipeline,
+)
+from sklearn_simlearn.compose._weights import MAX_CANDIDATES, list_candidates
+from sklearn_simlearn.datasets import load_categories
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.metrics import Judgements, RetrievalScorer
+from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
+
+NDCG = RetrievalScorer("ndcg", k=10)
+VECTORS = [f"v{i}" for i in range(64)]
+BM25 = make_retrieval_pipeline(CountVectorizer(stop_words="english"), BM25Similarity())
+
+
+def as_frame(texts, vectors, kind=pd.DataFrame):
+    columns = dict(zip(VECTORS, np.asarray(vectors).T, strict=True))
+    return kind({"text": texts, **columns})
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Return queries, documents and judgements; queries in random order."""
+    data = load_categories()
+    Q = as_frame(data.queries, data.query_vectors)
+    D = as_frame(data.documents, data.document_vectors)
+    order = np.random.default_rng(0).permutation(len(Q))
+    return Q.iloc[order], D, data.target.with_documents(D)[order]
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Return counts and vectors side by side, as CSR, and the number of words."""
+    data = load_categories()
+    vectorizer = CountVectorizer(stop_words="english").fit(data.documents)
+    Q, D = (
+        sparse.hstack(
+            [vectorizer.transform(texts), sparse.csr_array(vectors)],
+            format="csr",
+            dtype=np.float64,
+        )
+        for texts, vectors in (
+            (data.queries, data.query_vectors),
+            (data.documents, data.document_vectors),
+        )
+    )
+    return Q, D, data.target.with_documents(D), len(vectorizer.vocabulary_)
+
+
+def make_union(**options):
+    return SimilarityUnion(
+        [("bm25", BM25, "text"), ("vectors", "passthrough", VECTORS)],
+        random_state=0,
+        **options,
+    )
+
+
+def test_the_sum_is_weighted_and_scaled(frames):
+    Q, D, y = frames
+    union = make_union(weights={"vectors": 3, "bm25": 1}).fit(Q[:100], y[:100])
+    assert union.weights_ == {"bm25": 0.25, "vectors": 0.75}
+    assert not hasattr(union, "holdout_gain_")
+    cosine = CosineSimilarity(use_idf=False).fit(D[VECTORS])
+    parts = {
+        "bm25": union.similarities_["bm25"].similarity(Q["text"], D["text"]),
+        "vectors": cosine.similarity(Q[VECTORS], D[VECTORS]),
+    }
+    for name, S in parts.items():
+        spread = (S[:100].max(axis=1) - S[:100].mean(axis=1)).mean()
+        assert union.scales_[name] == pytest.approx(spread, rel=1e-5)
+    expected = sum(union.weights_[n] / union.scales_[n] * S for n, S in parts.items())
+    assert_allclose(union.similarity(Q, D), expected, rtol=1e-5, atol=1e-7)
+    product = union.transform(Q) @ union.transform_database(D).T
+    assert_allclose(product.toarray(), expected, rtol=1e-5, atol=1e-7)
+    assert len(union.get_feature_names_out()) == union.transform(Q).shape[1]
+
+
+def test_learned_weights_gain(frames):
+    Q, _, y = frames
+    union = make_union().fit(Q[:200], y[:200])
+    assert sum(union.weights_.values()) == pytest.approx(1)
+    assert min(union.weights_.values()) > 0.1
+    assert union.holdout_gain_ > union.holdout_error_ > 0
+    test = Q[200:], y[200:]
+    parts = [
+        NDCG(make_union(weights={"bm25": w, "vectors": 1 - w}).fit(Q[:200]), *test)
+        for w in (0, 1)
+    ]
+    assert NDCG(union, *test) > max(parts) + 0.01
+    results = union.holdout_results_
+    best = results["candidates"][results["best_index"]]
+    assert best == tuple(union.weights_.values())
+    assert results["ndcg_at_10"].max() == results["ndcg_at_10"][results["best_index"]]
+    again = make_union().fit(Q[:200], y[:200])
+    assert again.weights_ == union.weights_
+    assert again.scales_ == union.scales_
+
+
+def test_a_useless_part_gets_no_weight(frames, rng):
+    Q, D, y = frames
+    noise = [f"n{i}" for i in range(8)]
+    Q, D = (
+        X.assign(**dict(zip(noise, rng.standard_normal((8, len(X))), strict=True)))
+        for X in (Q, D)
+    )
+    y = y.with_documents(D)
+    union = SimilarityUnion(
+        [("vectors", "passthrough", VECTORS), ("noise", "passthrough", noise)],
+        random_state=0,
+    ).fit(Q[:200], y[:200])
+    assert union.weights_["noise"] <= 0.1
+    alone = make_retrieval_pipeline("passthrough").fit(D[VECTORS])
+    expected = NDCG(alone, Q[VECTORS][200:], y.with_documents(D[VECTORS])[200:])
+    assert NDCG(union, Q[200:], y[200:]) > expected - 0.005
+    if union.weights_["noise"] == 0:
+        assert union.transform(Q[:2]).shape[1] == 64
+
+
+def test_sparse_columns(arrays):
+    Q, D, y, n_words = arrays
+    union = SimilarityUnion(
+        [
+            ("bm25", BM25Similarity(), slice(0, n_words)),
+            ("vectors", CosineSimilarity(use_idf=False), slice(n_words, None)),
+        ],
+        random_state=0,
+    ).fit(Q[:60], y[:60])
+    assert NDCG(union, Q, y) > 0.65
+    index = SimilarityIndex(union).fit(D)
+    scores, ids = index.search(Q[:5], k=10)
+    S = union.similarity(Q[:5], D)
+    assert_allclose(scores, -np.sort(-S, axis=1)[:, :10], rtol=1e-9)
+    assert_allclose(np.take_along_axis(S, ids, axis=1), scores, rtol=1e-9)
+    dense = clone(union).fit(Q[:60].toarray(), y.with_documents(D.toarray())[:60])
+    assert_allclose(dense.similarity(Q[:5].toarray(), D.toarray()), S, rtol=1e-6)
+    assert isinstance(dense.transform(Q[:5].toarray()), np.ndarray)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_frames_and_ways_to_choose_columns(frames, kind):
+    Q, D, y = frames
+    Q, D = (as_frame(X["text"].tolist(), X[VECTORS], kind) for X in (Q[:40], D))
+    y = y.with_documents(D)[:40]
+    expected = None
+    for columns in (VECTORS, list(range(1, 65)), slice(1, None), _find_vectors):
+        union = SimilarityUnion(
+            [("bm25", BM25, "text"), ("vectors", "passthrough", columns)],
+            random_state=0,
+        ).fit(Q, y)
+        S = union.similarity(Q, D)
+        expected = S if expected is None else expected
+        assert_allclose(S, expected)
+
+
+def _find_vectors(X):
+    return [name for name in X.columns if name.startswith("v")]
+
+
+def test_the_same_texts_in_two_ways():
+    data = load_categories()
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4))
+    union = SimilarityUnion(
+        [("words", BM25, slice(None)), ("letters", letters, slice(None))],
+        random_state=0,
+    ).fit(data.data, data.target)
+    vocabulary = union.similarities_["letters"].vocabulary_
+    assert vocabulary == clone(letters).fit(data.documents).vocabulary_
+    assert union.score(data.data, data.target) > 0.3
+
+
+@pytest.mark.filterwarnings("ignore:OASIS")
+def test_learners_are_fitted_within_the_folds(frames, monkeypatch):
+    Q, D, y = frames
+    sizes = []
+
+    class Learner(OASIS):
+        def fit(self, X, y):
+            sizes.append(len(X))
+            return super().fit(X, y)
+
+    union = SimilarityUnion(
+        [
+            ("bm25", BM25, "text"),
+            ("learned", Learner(n_triplets=200, random_state=0), VECTORS),
+        ],
+        random_state=0,
+    ).fit(Q[:100], y[:100])
+    assert sizes == [80] * 5 + [100]
+    assert NDCG(union, Q[100:], y[100:]) > 0.6
+    with_documents = clone(union).set_params(holdout="documents").fit(Q[:100], y[:100])
+    assert with_documents.similarity(Q[:2], D).shape == (2, len(D))
+
+
+def test_labels(rng):
+    y = np.repeat(np.arange(20), 6)
+    centres = rng.standard_normal((2, 20, 4))
+    X = np.hstack([centre[y] + rng.standard_normal((len(y), 4)) for centre in centres])
+    union = SimilarityUnion(
+        [("left", "passthrough", slice(0, 4)), ("right", "passthrough", slice(4, 8))],
+        random_state=0,
+    ).fit(X, y)
+    assert "mean_average_precision" in union.holdout_results_
+    alone = CosineSimilarity(use_idf=False).fit(X[:, :4])
+    assert union.score(X, y) > alone.score(X[:, :4], y) + 0.05
+    standardised = make_pipeline(StandardScaler(), CosineSimilarity(use_idf=False))
+    other = union.set_params(left=standardised).fit(X, y)
+    assert other.score(X, y) > alone.score(X[:, :4], y)
+
+
+def test_few_queries_keep_equal_weights(frames):
+    Q, _, y = frames
+    with pytest.warns(UserWarning, match="fewer than the 10"):
+        union = make_union().fit(Q[:8], y[:8])
+    assert union.weights_ == {"bm25": 0.5, "vectors": 0.5}
+    assert union.holdout_gain_ == 0
+    for few in (make_union(holdout=None).fit(Q[:50], y[:50]), make_union().fit(Q[:50])):
+        assert few.weights_ == {"bm25": 0.5, "vectors": 0.5}
+        assert not hasattr(few, "holdout_gain_")
+
+
+def test_searches_cloning_and_files(frames, tmp_path):
+    Q, D, y = frames
+    Q, y = Q[:60], y[:60]
+    cv = KFold(2, shuffle=True, random_state=0)
+    search = GridSearchCV(
+        make_union(),
+        {
+            "bm25__bm25similarity__b": [0.0, 0.75],
+            "weights": [None, {"bm25": 1, "vectors": 1}],
+        },
+        scoring=NDCG,
+        cv=cv,
+        error_score="raise",
+    )
+    scores = cross_val_score(search, Q, y, scoring=NDCG, cv=2, error_score="raise")
+    assert scores.min() > 0.5
+    union = search.fit(Q, y).best_estimator_
+    thawed = pickle.loads(pickle.dumps(union))
+    assert_array_equal(thawed.similarity(Q[:3], D), union.similarity(Q[:3], D))
+    ids = load_categories().document_ids
+    index = SimilarityIndex(union).fit(D, ids=ids)
+    index.save(tmp_path / "index")
+    loaded = SimilarityIndex.load(tmp_path / "index", trusted=())
+    for found, expected in zip(loaded.search(Q[:9]), index.search(Q[:9]), strict=True):
+        assert_array_equal(found, expected)
+    # Other weights keep the stored items.
+    weights = {"bm25": 0.9, "vectors": 0.1}
+    assert index.set_estimator(clone(union).set_params(weights=weights).fit(Q, y)) == (
+        "kept"
+    )
+
+
+def test_a_union_at_the_end_of_a_pipeline(arrays):
+    Q, _, y, n_words = arrays
+    Q, y = Q[:60], y[:60]
+    union = SimilarityUnion(
+        [
+            ("bm25", BM25Similarity(), slice(0, n_words)),
+            ("vectors", "passthrough", slice(n_words, None)),
+        ],
+        random_state=0,
+    )
+    model = make_retrieval_pipeline("passthrough", union).fit(Q, y)
+    assert model[-1].weights_ == clone(union).fit(Q, y).weights_
+    outer = SimilarityUnion(
+        [
+            ("hybrid", union, slice(None)),
+            ("words", BM25Similarity(), slice(0, n_words)),
+        ],
+        random_state=0,
+    ).fit(Q, y)
+    assert NDCG(outer, Q, y) > 0.5
+
+
+def test_set_output(frames):
+    Q, D, y = frames
+    union = SimilarityUnion(
+        [("a", "passthrough", VECTORS[:32]), ("b", "passthrough", VECTORS[32:])],
+        weights={"a": 1, "b": 1},
+    ).fit(Q, y)
+    encoded = union.set_output(transform="pandas").transform(Q)
+    assert encoded.shape == (len(Q), 64)
+    assert_array_equal(encoded.index, Q.index)
+    scores, _ = SimilarityIndex(union).fit(D).search(Q[:3], k=4)
+    assert_allclose(scores, -np.sort(-union.similarity(Q[:3], D))[:, :4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_parts", range(1, 12))
+def test_candidates(n_parts):
+    candidates = list_candidates(n_parts)
+    assert len(set(candidates)) == len(candidates) <= MAX_CANDIDATES + 1
+    assert_allclose(np.sum(candidates, axis=1), 1)
+    assert set(map(tuple, np.eye(n_parts))) <= set(candidates)
+    assert candidates[0] == (1 / n_parts,) * n_parts
+
+
+def test_bad_calls(frames):
+    Q, D, y = frames
+    union = make_union()
+    for weights, message in (
+        ({"bm25": 1}, "a number for each of the parts"),
+        ({"bm25": 1, "vectors": -1}, "not negative"),
+        ({"bm25": np.nan, "vectors": 1}, "finite"),
+        ({"bm25": "1", "vectors": 1}, "finite"),
+        ({"bm25": 0, "vectors": 0}, "larger than 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_union(weights=weights).fit(Q, y)
+    with pytest.raises(ValueError, match="columns 'txt' cannot be taken"):
+        SimilarityUnion([("bm25", BM25, "txt")]).fit(Q, y)
+    with pytest.raises(ValueError, match="columns 'text' cannot be taken"):
+        union.fit(Q, y.with_documents(D[VECTORS]))
+    with pytest.raises(ValueError, match="list of \\(name, similarity, columns\\)"):
+        SimilarityUnion([("bm25", BM25)]).fit(Q, y)
+    with pytest.raises(TypeError, match="must be an estimator"):
+        SimilarityUnion([("bm25", "drop", "text")]).fit(Q, y)
+    with pytest.raises(ValueError, match="not unique"):
+        SimilarityUnion([("a", BM25, "text"), ("a", BM25, "text")]).fit(Q, y)
+    with pytest.raises(ValueError, match="same number of queries"):
+        union.fit(Q[:5], y)
+    with pytest.raises(ValueError, match="does not go with y"):
+        make_union(holdout="objects").fit(Q, y)
+    plain = make_pipeline(StandardScaler(), CosineSimilarity(use_idf=False))
+    with pytest.raises(ValueError, match="does not transform documents"):
+        SimilarityUnion([("a", plain, VECTORS), ("b", BM25, "text")]).fit(Q, y)
+    fitted = make_union(weights={"bm25": 1, "vectors": 1}).fit(Q, y)
+    before = fitted.encoder_
+    with pytest.raises(ValueError, match="no triplet"):
+        fitted.fit(Q, Judgements(0 * y.relevance, D))
+    assert fitted.encoder_ is before
+    assert isinstance(fitted.similarities_["bm25"], RetrievalPipeline)
