@@ -76,6 +76,8 @@ sphinx_gallery_conf = {
         [
             "plot_first_search.py",
             "plot_text.py",
+            "plot_hybrid_search.py",
+            "plot_clicks.py",
             "plot_grid_search.py",
             "plot_new_objects.py",
             "plot_posterior.py",

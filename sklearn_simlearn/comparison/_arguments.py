@@ -26,8 +26,8 @@ def parse(
             "test over queries, corrected for the number of rows); seconds to fit; "
             "microseconds per query for the best 10 items; size of the model. The "
             "output ends with the similarity to use, the reasons, and lines of Python "
-            "that fit it. Without --data, --images and --beir, the data are handwritten digits "
-            "of the package."
+            "that fit it. Without --data, --images and --beir, the data are "
+            "handwritten digits of the package."
         ),
     )
     version = f"sklearn_simlearn {sklearn_simlearn.__version__}"

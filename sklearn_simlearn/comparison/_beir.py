@@ -121,9 +121,9 @@ class Collection:
             f"fit, {n_test} held out; each held-out query searches the documents"
         )
 
-    def describe_items(self) -> str:
-        """Return a phrase on what an index holds."""
-        return f"all {len(self.test.documents)} documents"
+    def describe_index(self) -> str:
+        """Return a phrase on what a saved index learned from and holds."""
+        return f"the training queries, with all {len(self.test.documents)} documents"
 
     def load_images(self) -> None:
         """Return None: texts have no images."""
@@ -165,8 +165,24 @@ def load_collection(folder: str, vectors: str | None, *, max_bytes: int) -> Coll
     found = None
     if vectors is not None:
         found = load_named_vectors(vectors, max_bytes=max_bytes)
-        code.append("# Then X and y.documents as frames: the texts, then the vectors.")
+        code = [*code, *_write_frames(vectors)]
     return Collection(folder, train, test, found, code)
+
+
+def _write_frames(path):
+    """Return lines of Python that put texts and vectors into frames."""
+    return f"""\
+import numpy as np
+import pandas as pd
+file = np.load({path!r})
+def as_frame(texts, side, ids):
+    rows = {{id_: row for row, id_ in enumerate(file[f"{{side}}_ids"].astype(str))}}
+    vectors = file[f"{{side}}_vectors"][[rows[id_] for id_ in ids]]
+    frame = pd.DataFrame(vectors, columns=[f"v{{i}}" for i in range(vectors.shape[1])])
+    frame.insert(0, {TEXT!r}, texts)
+    return frame
+X = as_frame(X, "query", y.query_ids)
+y = y.with_documents(as_frame(y.documents, "document", y.document_ids))""".splitlines()
 
 
 def _alone(make, columns):

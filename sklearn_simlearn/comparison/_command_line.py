@@ -125,8 +125,8 @@ def _save(folder, advice, source):
     chosen = advice.chosen
     source.make_index(chosen.measured.estimator).save(folder)
     return (
-        f"saved {chosen.row.name}, fitted as above, with {source.describe_items()} as "
-        f"an index in {folder}"
+        f"saved {chosen.row.name}, fitted on {source.describe_index()} as an index in "
+        f"{folder}"
     )
 
 

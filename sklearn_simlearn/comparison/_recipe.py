@@ -81,7 +81,9 @@ def _write_union(union):
         if not isinstance(part, str):
             names, expression = _write(part, is_sparse=False)
             imports |= names
-        lines.append(f"        ({name!r}, {' '.join(expression.split())}, {columns}),")
+        expression = " ".join(expression.split())
+        expression = expression.replace("( ", "(").replace(", )", ")")
+        lines.append(f"        ({name!r}, {expression}, {columns!r}),")
     end = [f"    random_state={union.random_state},", ")"]
     return imports, "\n".join(["SimilarityUnion(", "    [", *lines, "    ],", *end])
 

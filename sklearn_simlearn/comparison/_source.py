@@ -53,9 +53,9 @@ class Source:
             f"{task.split}; each held-out sample queries the others"
         )
 
-    def describe_items(self) -> str:
-        """Return a phrase on what an index holds."""
-        return f"all {self.X.shape[0]} samples"
+    def describe_index(self) -> str:
+        """Return a phrase on what a saved index learned from and holds."""
+        return f"the training half, with all {self.X.shape[0]} samples"
 
     def load_images(self) -> Sequence | np.ndarray | None:
         """Return images of all samples; None without images or without Pillow."""

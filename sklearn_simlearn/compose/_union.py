@@ -128,8 +128,10 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
     ...     [("words", words, slice(None)), ("letters", letters, slice(None))],
     ...     random_state=0,
     ... ).fit(train, y_train)
-    >>> union.weights_  # doctest: +SKIP
-    >>> round(union.score(test, y_test), 2)  # doctest: +SKIP
+    >>> union.weights_
+    {'words': 0.3, 'letters': 0.7}
+    >>> round(union.score(test, y_test), 2)
+    0.35
     """
 
     _parameter_constraints: dict = {

@@ -408,3 +408,42 @@ def test_page_in_a_browser(models, counts, tmp_path):
     assert all(found["shown"])
     assert found["hidden"] > 0
     assert not found["wide"]  # tables scroll, the page does not
+
+
+def test_judgements_are_reported_with_texts_and_ids():
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    from sklearn_simlearn.compose import make_retrieval_pipeline
+    from sklearn_simlearn.metrics import Judgements
+    from sklearn_simlearn.similarities import BM25Similarity
+
+    documents = ["a <b>cat</b>", "a dog", "ships at sea", "cats and dogs"]
+    queries = ["cat cat", "dog"]
+    y = Judgements(
+        [[2, 0, -1, 0], [0, 1, 0, 1]],
+        documents,
+        query_ids=["q-cat", "q-dog"],
+        document_ids=["d0", "d1", "d2", "d3"],
+    )
+    model = make_retrieval_pipeline(CountVectorizer(), BM25Similarity())
+    report = RetrievalReport({"bm25": model.fit(queries, y)}, queries, y)
+    assert report.queries_.tolist() == [0, 1]
+    page = report.to_html()
+    for text in ("q-cat", "q-dog", "a &lt;b&gt;cat&lt;/b&gt;", "ships at sea"):
+        assert text in page
+    counts = model[0].transform(documents).toarray() * 1.0
+    vectors = y.with_documents(counts)
+    bm25 = BM25Similarity().fit(counts)
+    X = model[0].transform(queries).toarray() * 1.0
+    page = RetrievalReport({"bm25": bm25}, X, vectors).to_html()
+    assert "d3" in page
+    page = RetrievalReport(
+        {"bm25": bm25}, X, vectors, texts=queries, document_texts=documents
+    ).to_html()
+    assert "ships at sea" in page
+    with pytest.raises(ValueError, match="document_texts"):
+        RetrievalReport({"bm25": bm25}, X, vectors, document_texts=documents[:2])
+    with pytest.raises(ValueError, match="documents of Judgements"):
+        RetrievalReport({"bm25": bm25}, counts, [0, 0, 1, 1], document_texts=documents)
+    with pytest.raises(ValueError, match="images are those of samples"):
+        RetrievalReport({"bm25": bm25}, X, vectors, images=[0, 1])
