@@ -263,9 +263,10 @@ def test_searches_cloning_and_files(frames, tmp_path):
         assert_array_equal(found, expected)
     # Other weights keep the stored items.
     weights = {"bm25": 0.9, "vectors": 0.1}
-    assert index.set_estimator(clone(union).set_params(weights=weights).fit(Q, y)) == (
-        "kept"
-    )
+    other = clone(union).set_params(weights=weights).fit(Q, y)
+    scores, _ = index.set_estimator(other).search(Q[:3], k=4)
+    expected = -np.sort(-other.similarity(Q[:3], D), axis=1)[:, :4]
+    assert_allclose(scores, expected, rtol=1e-5)
 
 
 def test_a_union_at_the_end_of_a_pipeline(arrays):
