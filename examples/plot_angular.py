@@ -3,18 +3,19 @@
 How many labels does a query need to learn from?
 ================================================
 
-A ranking SVM for every query needs labelled candidates for every query, and few of them
-are worse than none. :class:`~sklearn_simlearn.AngularBilinearRanker` also keeps the
-angle between the learned weights and the plain cosine small. From how many candidates
-on does learning pay, and how much angle should be allowed? The maths is in the
-:ref:`User Guide <angular>`.
+A ranking SVM per query needs labelled candidates for every query. If there are few
+candidates, it ranks worse than the cosine.
+:class:`~sklearn_simlearn.AngularBilinearRanker` also keeps the angle between the
+learned weights and the cosine small. This example measures how many candidates are
+needed for a gain, and which weight of the angle is best. The maths is in the :ref:`User
+Guide <angular>`.
 """
 
 # %%
 # Data
 # ----
-# Digits after PCA: the axes have a meaning of their own, so that weighting them makes
-# sense. The cosine is what has to be beaten.
+# The data are digits after PCA, whose axes have different meanings, so that it makes
+# sense to weight them. The baseline is the cosine.
 
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -31,8 +32,9 @@ round(cosine, 3)
 # %%
 # Learning with few and with many labels
 # --------------------------------------
-# Each of 200 reference queries gets between 4 and 50 labelled candidates, half of them
-# relevant. ``sigma=0`` is the plain ranking SVM, ``holdout=None`` learns all the way.
+# Each of 200 reference queries has between 4 and 50 labelled candidates, half of them
+# relevant. ``sigma=0`` is the plain ranking SVM. ``holdout=None`` learns without a
+# hold-out.
 
 import numpy as np
 
@@ -58,9 +60,10 @@ for i, sigma in enumerate(sigmas):
 # %%
 # Result
 # ------
-# With few candidates the plain ranking SVM is worse than no learning at all: its
-# weights stand almost at a right angle to the cosine's. With the angle held small,
-# four candidates are enough for a gain. The more labels there are, the less it takes.
+# With few candidates, the plain ranking SVM is worse than the cosine: its weights are
+# almost at a right angle to those of the cosine. If the angle is kept small, four
+# candidates are enough for a gain. With more labels, a lower weight of the angle is
+# enough.
 
 import matplotlib.pyplot as plt
 
@@ -79,11 +82,11 @@ for ax in (left, right):
     ax.minorticks_off()
 
 # %%
-# How far to go
-# -------------
-# By default held-out samples choose the form of the matrices, and how much of the query
-# stays in its surrogate. ``holdout="samples"`` says that queries will be of the classes
-# in y. The curves show what the choice was made from.
+# Use of the hold-out
+# -------------------
+# By default, held-out samples choose the form of the matrices and the share of the
+# query in its surrogate. ``holdout="samples"`` declares that queries are of the classes
+# in y. The curves show the measurements.
 
 from sklearn_simlearn.display import HoldoutDisplay
 

@@ -3,17 +3,17 @@
 Which similarity is best for my own data?
 =========================================
 
-Measure it. One command fits everything in this package, and what one would try without
-it, on half of the data, and lets the other half query. A report then shows where the
-winner gains, query by query.
+One command fits all similarities of this package and several baselines on half of the
+data, and evaluates them with queries of the other half. A report then shows the gain of
+the best one, query by query.
 """
 
 # %%
-# One file
-# --------
+# Write a file
+# ------------
 # The command reads a ``.npz`` file with the samples, dense or sparse, and ``y``
-# (:func:`~sklearn_simlearn.datasets.load_npz`). We write one with photographs of places
-# as counts of visual words.
+# (:func:`~sklearn_simlearn.datasets.load_npz`). This example writes photographs of
+# places as counts of visual words.
 
 import tempfile
 from pathlib import Path
@@ -29,11 +29,11 @@ file = folder / "places.npz"
 np.savez(file, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y)
 
 # %%
-# One command
-# -----------
-# The queries to come show spots that nobody has labelled, so whole spots are held out:
-# ``--split objects``. In a terminal this is
-# ``python -m sklearn_simlearn --data places.npz --split objects``.
+# Run the comparison
+# ------------------
+# Future queries show spots that are not labelled, so whole spots are held out:
+# ``--split objects``. In a terminal, the command is ``python -m sklearn_simlearn --data
+# places.npz --split objects``.
 
 import subprocess
 import sys
@@ -49,12 +49,12 @@ run = subprocess.run(
 print(run.stdout)
 
 # %%
-# The advice is careful. Linear discriminant analysis of tf-idf is a strong baseline,
-# and with 35 held-out spots a lead must be large to be more than chance.
+# Linear discriminant analysis of tf-idf is a strong baseline. There are only 35
+# held-out spots, so a difference must be large to be significant.
 #
-# Where does it gain?
-# -------------------
-# The same split in Python, for three of the lines.
+# Gains of single queries
+# -----------------------
+# The same split in Python, for three of the similarities:
 
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -80,8 +80,8 @@ for model in models.values():
     model.fit(X[train], y[train])
 
 # %%
-# The report is a page of its own, for a browser or a notebook, with a table, curves,
-# and the queries that gain and lose most.
+# The report is an HTML page, for a browser or a notebook, with a table, curves, and the
+# queries that gain and lose most.
 
 from sklearn_simlearn.report import RetrievalReport
 
@@ -98,7 +98,7 @@ report.save(folder / "report.html")
 report
 
 # %%
-# In a picture: the gain of each query, in order.
+# The plot shows the gain of each query, in descending order.
 
 import matplotlib.pyplot as plt
 

@@ -3,9 +3,10 @@
 What changes on a Dask cluster?
 ===============================
 
-Where the work is done, and nothing else: the same search over parameters, the same
-neighbours in the same order. Here the cluster is two workers in this process; a client
-of a real one is used in the same way. See the :ref:`User Guide <scaling>`.
+Only the place of the computation changes. A grid search gives the same scores, and a
+search returns the same neighbours in the same order. Here the cluster consists of two
+workers in this process; a real cluster is used in the same way. See the :ref:`User
+Guide <scaling>`.
 """
 
 # %%
@@ -22,8 +23,8 @@ client = Client(cluster)
 # %%
 # Choosing a parameter
 # --------------------
-# scikit-learn's searches run on the cluster through joblib. Fits are the same wherever
-# they run: with an integer ``random_state``, to the last bit.
+# Searches of scikit-learn run on the cluster through joblib. With an integer
+# ``random_state``, fits are bit-identical on every machine.
 
 import joblib
 import numpy as np
@@ -51,8 +52,8 @@ print("same scores:", np.array_equal(on_cluster, here))
 # %%
 # An index in shards
 # ------------------
-# Each worker holds a part of the items as an index of its own. A query goes to all of
-# them, and their best items are merged. The answer is that of one index.
+# Each worker holds a part of the items as an index. A query is sent to all workers, and
+# their best items are merged. The result is that of a single index.
 
 from sklearn_simlearn.index import ShardedIndex, SimilarityIndex
 
@@ -65,10 +66,11 @@ print("same items:", np.array_equal(ids, expected_ids))
 print("same scores:", np.array_equal(scores, expected_scores))
 
 # %%
-# Where the results come from
-# ---------------------------
-# Three queries with the results of all shards, and the share that each shard has in the
-# results of all queries: each holds a quarter of the items.
+# Results by shard
+# ----------------
+# The first plot shows three queries with their results from all shards. The second plot
+# shows the share of each shard in the results of all queries. Each shard holds a
+# quarter of the items.
 
 import matplotlib.pyplot as plt
 
@@ -92,7 +94,7 @@ ax.set(title="Share of the results", xlim=(0, 0.4), xticks=[])
 ax.invert_yaxis()
 
 # %%
-# The workers are closed with their cluster.
+# Close the cluster with its workers.
 
 client.close()
 cluster.close()

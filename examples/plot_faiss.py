@@ -3,17 +3,18 @@
 What does an approximate index leave out?
 =========================================
 
-An inverted file of k-means lists looks at a few lists per query instead of all items.
-What share of the true neighbours does it still find, and do several of them, built from
-different starts, find more for the same work? Any index of FAISS can stand behind
-:class:`~sklearn_simlearn.index.SimilarityIndex`; see the :ref:`User Guide <serving>`.
+An inverted file of k-means lists reads only a few lists per query. This example
+measures the share of the true neighbours that it finds, and whether several inverted
+files from different starts find more with the same work.
+:class:`~sklearn_simlearn.index.SimilarityIndex` can use any index of FAISS; see the
+:ref:`User Guide <serving>`.
 """
 
 # %%
 # Data
 # ----
-# Patches of digits: eight thousand directions in 16 dimensions, most of which have near
-# relatives.
+# The data are 8,000 patches of digits in 16 dimensions, most of which have near
+# neighbours.
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -30,9 +31,9 @@ X, queries = patches[200:], patches[:200]
 model = make_pipeline(StandardScaler(), PCA(16, random_state=0)).fit(X)
 
 # %%
-# The exact answer
-# ----------------
-# A plain transformer is compared by the cosine of its output.
+# Exact search
+# ------------
+# A transformer is compared by the cosine of its output.
 
 from sklearn_simlearn.index import SimilarityIndex
 
@@ -40,12 +41,13 @@ exact = SimilarityIndex(model, backend="dense").fit(X)
 _, truth = exact.search(queries, k=10)
 
 # %%
-# Lists
-# -----
-# The number of lists that a query visits, `nprobe`, is an option of the search: it
-# changes without a new index. Recall is the share of the ten best that is found.
-# Visiting one list in ten finds nearly all. Three k-means trees find more than one with
-# the same `nprobe`, but here no more than one that visits as many lists as all three.
+# Inverted files
+# --------------
+# The number of lists that a query reads, `nprobe`, is an option of the search and can
+# be changed without building the index again. Recall is the share of the ten best items
+# that are found. Reading one list in ten finds nearly all. With the same `nprobe`,
+# three k-means trees find more than one; but one tree that reads as many lists as all
+# three finds as many items.
 
 
 def measure(index, n_probes):
@@ -80,7 +82,7 @@ _ = ax.legend(loc="lower right", frameon=False)
 # %%
 # Graphs
 # ------
-# Other kinds of index are a matter of the factory string.
+# Other types of index are selected by the factory string.
 
 index = SimilarityIndex(
     model, backend="faiss", backend_options={"factory": "HNSW16", "efSearch": 64}

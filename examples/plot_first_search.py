@@ -3,18 +3,18 @@
 Which photographs show the same spot?
 =====================================
 
-A first search: photographs as counts of visual words, a similarity, an index, and the
-best results for a few queries as a picture. No labels are needed to search; here they
-say which results are right. How to prepare data of one's own is in the
-:ref:`User Guide <retrieval>`.
+This example searches photographs, represented by counts of visual words, with an index,
+and plots the best results of a few queries. A search needs no labels; here, labels show
+which results are correct. The :ref:`User Guide <data>` describes how to prepare your
+own data.
 """
 
 # %%
 # Photographs
 # -----------
-# Three directions at each of 23 places, and five views of each. The views overlap, but
-# turn, zoom and expose differently. Each photograph is a histogram: how often it shows
-# each of 200 small patterns, its visual words.
+# The data show three directions at each of 23 places, with five views of each. The
+# views overlap, but differ in rotation, zoom and exposure. Each photograph is a
+# histogram that counts 200 small patterns, the visual words.
 
 from sklearn_simlearn.datasets import load_places
 
@@ -33,8 +33,8 @@ X_database, X_queries = X[~is_query], X[is_query]
 # %%
 # The search
 # ----------
-# The cosine of the counts, behind an index that encodes the database once. `search`
-# gives the rows of the best items and their similarities.
+# The similarity is the cosine of the counts. The index encodes the database once.
+# `search` returns the similarities and the rows of the best items.
 
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -44,8 +44,8 @@ scores, ids = index.search(X_queries, k=8)
 ids[0]
 
 # %%
-# Six queries with their results. Four in each row can be right: a tick and a solid
-# frame mark those that show the query's spot.
+# The plot shows six queries with their results. In each row, four results can be
+# correct. A tick and a solid frame mark results that show the spot of the query.
 
 from sklearn_simlearn.display import NeighborsDisplay
 
@@ -68,17 +68,18 @@ _ = show(ids, "Cosine of the counts")
 # %%
 # A better similarity
 # -------------------
-# A wall, a meadow or a curtain repeats one pattern many times, and the counts give it
-# most of the say. Square roots of the counts tame that: the same search, no learning.
+# A wall, a meadow or a curtain repeats one pattern many times, which then dominates the
+# counts. Square roots of the counts reduce this effect without learning.
 
 index = SimilarityIndex(CosineSimilarity(use_idf=False, power=0.5)).fit(X_database)
 _, better_ids = index.search(X_queries, k=8)
 _ = show(better_ids, "Cosine of the square roots of the counts")
 
 # %%
-# How good is it?
-# ---------------
-# Over all 69 queries: how many of the four other views are among the results.
+# Evaluation
+# ----------
+# The plot shows how many of the four other views are found, as a mean over all 69
+# queries.
 
 import matplotlib.pyplot as plt
 
@@ -104,7 +105,7 @@ print(f"first result right: {count_right(ids)[0]:.0%} of the queries by counts,"
 print(f"{count_right(better_ids)[0]:.0%} by square roots")
 
 # %%
-# What to do next: let labels choose the similarity
-# (:ref:`sphx_glr_auto_examples_plot_compare.py`), learn one from them
+# Next steps: choose a similarity by labels
+# (:ref:`sphx_glr_auto_examples_plot_compare.py`), learn one from labels
 # (:ref:`sphx_glr_auto_examples_plot_oasis.py`), or search with several photographs at
 # once (:ref:`sphx_glr_auto_examples_plot_three_photos.py`).

@@ -3,19 +3,20 @@
 What if some results are better than others?
 ============================================
 
-For a definition of a lake, another lake is right, a river is nearly right, and a bread
-is wrong. A relevance matrix says so: columns are groups and themes, a text may have
-several, and weights say how much each counts (:ref:`targets`). Does learning from all
-of it give a better order than learning from one kind of label?
+For the definition of a lake, another lake is relevant, a river is less relevant, and a
+bread is not relevant. A relevance matrix represents this: columns are groups and
+themes, a text may have several of them, and weights define how much each counts
+(:ref:`targets`). This example compares learning from graded relevance with learning
+from one kind of label.
 """
 
 # %%
 # Relevance with grades
 # ---------------------
-# Each definition has one of 36 groups, such as lake, and one of nine themes, such as
-# geography. The relevance of two texts is the sum, over the columns they share, of the
-# product of their weights: 5 for the same group (4 for the group and 1 for the theme),
-# 1 for the same theme, 0 else.
+# Each definition belongs to one of 36 groups, such as lake, and to one of nine themes,
+# such as geography. The relevance of two texts is the sum, over the columns they share,
+# of the product of their weights: 5 for the same group (4 for the group and 1 for the
+# theme), 1 for the same theme, 0 otherwise.
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -33,8 +34,8 @@ train = ~test
 # %%
 # Three targets
 # -------------
-# The same learner, from groups only, from themes only, and from the grades. The
-# normalized discounted cumulative gain measures the order as a whole: it is 1 if all
+# The same learner is fitted to groups only, to themes only, and to the grades. The
+# normalized discounted cumulative gain (nDCG) measures the whole order: it is 1 if all
 # lakes come first and the rest of geography next.
 
 from sklearn_simlearn import OASIS
@@ -58,8 +59,8 @@ scores = {
 }
 
 # %%
-# Groups alone put the rest of the theme anywhere, themes alone mix the groups. The
-# grades keep most of both, and lead to the best order.
+# A learner of groups does not rank the rest of the theme, and a learner of themes mixes
+# the groups. The learner of grades keeps most of both gains and has the best order.
 
 import matplotlib.pyplot as plt
 
@@ -84,7 +85,8 @@ _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 # %%
 # One query
 # ---------
-# What is at each rank for the definition of a lake, from the best to the hundredth.
+# The plot shows the relevance of the first hundred results for the definition of a
+# lake.
 
 query = np.flatnonzero(test & (definitions.target_names[group] == "lake"))[3]
 print(definitions.words[query], "-", definitions.data[query])

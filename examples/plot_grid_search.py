@@ -3,17 +3,17 @@
 How does one choose C?
 ======================
 
-By the ranking it leads to, on samples that took no part in the fit. But which samples?
-If the queries to come are of the classes that were learned, folds may cut through the
-classes. If they are of new classes, whole classes must be held out
-(:class:`~sklearn_simlearn.model_selection.ObjectKFold`). The two answers differ.
+Choose C by the rankings of samples that were not used for the fit. If future queries
+are of known classes, split the samples of each class. If they are of new classes, hold
+out whole classes (:class:`~sklearn_simlearn.model_selection.ObjectKFold`). The best
+values differ.
 """
 
 # %%
 # Data
 # ----
-# Definitions of words, by what they define. Nine of the 36 groups are put aside as the
-# new ones; of the others, half of the definitions are for training.
+# The data are definitions of words in 36 groups. Nine groups are set aside as new
+# classes; half of the definitions of the other groups are for training.
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -34,10 +34,10 @@ X_known, X_new = tfidf.transform(texts[is_known_test]), tfidf.transform(texts[is
 # %%
 # The search
 # ----------
-# Seven values of `C` between almost nothing and a lot, which bounds how far one triplet
-# may move the matrix of :class:`~sklearn_simlearn.OASIS`. With ``holdout=None`` the
-# learner goes as far as `C` lets it; by default it holds out samples itself, and `C`
-# matters little.
+# `C` bounds the effect of one triplet on the matrix of
+# :class:`~sklearn_simlearn.OASIS`. The grid has seven values between 0.0001 and 1. With
+# ``holdout=None``, `C` decides how far the learner moves away from the cosine. By
+# default a hold-out decides, and `C` matters little.
 
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
@@ -61,12 +61,13 @@ for name, search in searches.items():
     print(f"{name}: C = {search.best_params_['C']:.2g}")
 
 # %%
-# What the folds say, and what the test says
-# ------------------------------------------
-# Filled marks are means over the folds, with the spread between folds as a bar; open
-# marks are the test. Levels differ, as a fold has fewer classes or fewer items than the
-# test. What counts is where each curve has its top. In both cases the folds find the
-# top of the test: ``C`` is twenty times smaller if the classes are new.
+# Folds and test
+# --------------
+# Filled markers are means over the folds, with the standard deviation as error bars;
+# open markers are the test. The levels differ, since a fold has fewer classes or fewer
+# items than the test. The position of the maximum is what counts. In both cases the
+# folds find the maximum of the test. For new classes, the best ``C`` is twenty times
+# smaller.
 
 import matplotlib.pyplot as plt
 
@@ -96,9 +97,9 @@ axes[0].set_ylabel("mean average precision")
 _ = figure.legend(*ax.get_legend_handles_labels(), loc="outside right", frameon=False)
 
 # %%
-# The price of the wrong folds
-# ----------------------------
-# Each choice on both tests, beside the cosine of tf-idf.
+# Loss by the wrong splitter
+# --------------------------
+# The table shows both choices on both tests, compared with the cosine of tf-idf.
 
 from sklearn_simlearn.similarities import CosineSimilarity
 

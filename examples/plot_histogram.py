@@ -3,20 +3,20 @@
 What is a pair of counts worth?
 ===============================
 
-Hand-made similarities of histograms prescribe what it means that the query shows a
-word :math:`j` times and the item :math:`l` times: their product, the smaller of the
-two, their difference. :class:`~sklearn_simlearn.HistogramRankSVM` learns a weight for
-each pair instead. Does that rank better, and can one read from the weights how the data
-came about? The maths is in the :ref:`User Guide <histogram>`.
+Hand-made similarities of histograms define by a formula how similar a count of
+:math:`j` in the query and a count of :math:`l` in the item are: by their product, their
+minimum or their difference. :class:`~sklearn_simlearn.HistogramRankSVM` learns a weight
+for each pair of counts instead. This example compares the rankings and shows what the
+weights reveal about the data. The maths is in the :ref:`User Guide <histogram>`.
 """
 
 # %%
 # Data
 # ----
-# We make histograms of which we know how they came about. A picture shows some of the
-# words of its object, each once; clutter, in which some words are far more frequent
-# than others; and a few words that some texture repeats many times. Four pictures each
-# of 100 objects are for training, those of 100 other objects for the test.
+# We generate histograms by a known process. An image shows some of the words of its
+# object, each once; clutter, in which some words are far more frequent than others; and
+# a few words that a texture repeats many times. Four images each of 100 objects are for
+# training, those of 100 other objects for the test.
 
 import numpy as np
 
@@ -41,8 +41,8 @@ X_test, y_test = X[y >= 100], y[y >= 100]
 # Learning
 # --------
 # Held-out objects decide whether the learned similarity ranks better than the best
-# hand-made one, and how much of each to take. The problem is convex, and the solver
-# says how close it came.
+# hand-made one, and choose the mixture of both. The problem is convex, and the solver
+# reports a bound of the distance to the minimum.
 
 from sklearn_simlearn import HistogramRankSVM
 
@@ -59,8 +59,8 @@ print(
 # %%
 # Does it rank better?
 # --------------------
-# The hand-made similarities each deal with one of the difficulties. The learned one had
-# to find out, and deals with all of them.
+# Each hand-made similarity deals with one of the three difficulties. The learned
+# similarity deals with all of them.
 
 import matplotlib.pyplot as plt
 
@@ -96,25 +96,25 @@ ax.invert_yaxis()
 # %%
 # What are the weights?
 # ---------------------
-# Only differences within a row matter to the ranking of one query, so each row is shown
-# less its first entry: what an item gains by showing a word that the query shows
-# :math:`j` times. A word that both have once counts most, as objects show theirs once,
-# and larger counts are worth less than in proportion: bursts. All weights are smaller
-# for the most common words: idf. And a word that the query lacks costs the item a
-# little: negative evidence.
+# Only differences within a row change the ranking of a query, so the first entry of
+# each row is subtracted: the plot shows the gain of an item with a word that the query
+# has :math:`j` times. A word that both have once has the largest gain, since objects
+# show their words once, and larger counts gain less than in proportion (bursts). All
+# weights are smaller for the most frequent words (idf). A word that the query lacks
+# reduces the score of the item slightly (negative evidence).
 
 from sklearn_simlearn.display import WeightTableDisplay
 
 _ = WeightTableDisplay.from_estimator(learned)
 
 # %%
-# And in photographs?
-# -------------------
-# There nobody has said how counts come about. Photographs of twelve places are for
+# Weights of photographs
+# ----------------------
+# For photographs, the process is unknown. Photographs of twelve places are for
 # training, those of eleven others for the test. Walls and meadows repeat themselves,
-# and idf does harm. By default, held-out spots decide between what was learned and the
-# best hand-made similarity; ``holdout=None`` is what was learned alone, here with one
-# table for all words.
+# and idf makes the rankings worse. By default, held-out spots choose between the
+# learned and the best hand-made similarity; ``holdout=None`` is the learned similarity
+# alone, here with one table for all words.
 
 from sklearn_simlearn.datasets import load_places
 
@@ -142,10 +142,11 @@ print(f"Share of the hand-made similarity: {models['learned'].shrinkage_}, which
 print(models["learned"].hand_made_)
 
 # %%
-# There is no gain over the best hand-made similarity here, and the hold-out found that
-# out. But one need not know which that is: the table, learned from nothing, is as good.
-# It has found the bursts: a row has its largest weight where the item has a word about
-# as often as the query, and from there it grows far less than a product of counts.
+# There is no gain over the best hand-made similarity here, and the hold-out detected
+# this. But you need not know which hand-made similarity is the best: the learned table
+# is as good. It represents bursts: a row has its largest weight if the item has a word
+# about as often as the query, and the weight then grows far less than a product of
+# counts.
 
 fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")
 _ = WeightTableDisplay.from_estimator(table_alone, name="Bursts in photographs", ax=ax)

@@ -3,17 +3,17 @@
 How does one get from photographs to a search?
 ==============================================
 
-You have a folder of photographs. What does it take to search it by example, and which
-features are worth it? This example goes from files to an index, with each step a
-transformer of :mod:`sklearn_simlearn.feature_extraction`. The steps are explained in
-the :ref:`User Guide <images>`.
+This example goes from a folder of photographs to an index that is searched by example,
+and compares several kinds of features. Each step is a transformer of
+:mod:`sklearn_simlearn.feature_extraction`. The :ref:`User Guide <images>` describes the
+steps.
 """
 
 # %%
 # A folder of photographs
 # -----------------------
-# Small photographs of places that come with the package, five views of each spot,
-# become files: a sub-folder for each spot. One more file is no image, as happens.
+# Write photographs of places, which come with the package, to files, with one
+# sub-folder per spot. Each spot has five views. One more file is not an image.
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,9 +36,9 @@ paths, y = load_image_folder(folder.name, return_X_y=True)
 len(paths), len(np.unique(y))
 
 # %%
-# :class:`~sklearn_simlearn.feature_extraction.ImageReader` finds out at once what
-# cannot be read. By default that is an error which names all such files; here they are
-# skipped.
+# :class:`~sklearn_simlearn.feature_extraction.ImageReader` first checks which files it
+# can read. By default, files that it cannot read raise an error that names all of them;
+# here they are skipped.
 
 from sklearn_simlearn.feature_extraction import ImageReader
 
@@ -48,9 +48,9 @@ for row, reason in images.failures.items():
 paths, y = paths[images.is_readable], y[images.is_readable]
 
 # %%
-# What SIFT sees
+# Local features
 # --------------
-# A circle is a feature: its place, its scale, and its orientation.
+# A circle is a SIFT feature with its position, scale and orientation.
 
 from matplotlib.patches import Circle
 
@@ -72,12 +72,11 @@ for ax, path, found in zip(axes, paths[views], features, strict=True):
     ax.set(title=f"{found.n_points} features", xticks=[], yticks=[])
 
 # %%
-# Which features
-# --------------
-# Half of the spots serve to learn vocabularies, the others query each other, so that
-# nothing has been fitted to what is measured. Compared are visual words of local
-# features, vectors of the differences to few words (VLAD), and words that are blocks of
-# the picture, by texture and colour.
+# Comparison of features
+# ----------------------
+# Half of the spots are used to learn vocabularies, and the others query each other. We
+# compare visual words of local features, vectors of the differences to few words
+# (VLAD), and words that are blocks of the image, described by texture and colour.
 
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -122,14 +121,14 @@ _ = ax.set(xlabel="mean average precision, spots that no step has seen", xlim=(0
 ax.invert_yaxis()
 
 # %%
-# The larger the vocabulary, the less do words of different things fall together. VLAD
-# keeps how descriptors differ from their words, so that few words suffice. Blocks know
-# nothing of rotation, and the views are turned.
+# A larger vocabulary distinguishes more patterns. VLAD keeps the differences between
+# descriptors and words, so few words are enough. Blocks are not invariant to rotation,
+# and the views are rotated.
 #
-# One pipeline, from files to answers
+# One pipeline, from files to results
 # -----------------------------------
-# All steps and a learner make one estimator. An index of it takes files, and gives
-# files back. The learner is free to stay at tf-idf where it finds nothing better.
+# All steps and a learner form one estimator. An index of this estimator takes files as
+# queries and returns files. The learner keeps tf-idf if it finds nothing better.
 
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn.index import SimilarityIndex
@@ -157,6 +156,6 @@ axes[0, 0].set_title("query")
 _ = axes[0, 1].set_title("answers, best first")
 
 # %%
-# Each spot has four more views, so the fifth answer is always another spot.
+# Each spot has only four other views, so the fifth result always shows another spot.
 
 folder.cleanup()

@@ -3,20 +3,20 @@
 What do words have to do with each other?
 =========================================
 
-The cosine of tf-idf vectors lets a word match itself and nothing else, and takes its
-weight from how rare it is. When features are turned into visual words, some fall to the
-wrong side of a border, and the match is lost.
-:class:`~sklearn_simlearn.SparseMahalanobisLearner` learns both: what a word is worth,
-and what it is worth that the query shows one word and the item its neighbour. The maths
-is in the :ref:`User Guide <mahalanobis>`.
+In the cosine of tf-idf vectors, a word matches only itself, and its weight depends only
+on its frequency. If features are quantised to visual words, some get the word on the
+other side of a border, and the match is lost.
+:class:`~sklearn_simlearn.SparseMahalanobisLearner` learns the weight of each word and
+the weight of a match between neighbouring words. The maths is in the :ref:`User Guide
+<mahalanobis>`.
 """
 
 # %%
 # Data
 # ----
-# Images of ten objects, and others of none of them. Words come in groups of four, and
-# half of the words of an object are counted as another one of their group. Each word
-# has a vector, and the vectors of a group are close together.
+# The data are images of ten objects, and distractors. Words form groups of four. Half
+# of the words of an object are replaced by another word of their group. Each word has a
+# vector, and the vectors of a group are close together.
 
 from sklearn_simlearn.datasets import make_visual_words
 
@@ -37,10 +37,9 @@ X_test, y_test = data.data[1::2], data.target[1::2]
 # %%
 # Do neighbours help?
 # -------------------
-# With no neighbours only the weights of the words are learned. Each neighbour that may
-# match brings back some of the lost matches, up to the three others of a group. There
-# are no more to bring back after that. The queries to come show the objects that we
-# learn from, and ``holdout="samples"`` says so.
+# Without neighbours, only the weights of the words are learned. Each neighbour that may
+# match recovers some of the lost matches, up to the three others of a group. Future
+# queries show the objects in the training data, so we pass ``holdout="samples"``.
 
 import matplotlib.pyplot as plt
 
@@ -67,11 +66,11 @@ ax.set(
 ax.legend(loc="lower right", frameon=False)
 
 # %%
-# How far to go
-# -------------
-# There are many more unknowns than images, so the objective falls long after it does
-# any good. Some images of each object are therefore held out. They say after how many
-# iterations to stop, and how much of the start to mix in.
+# Use of the hold-out
+# -------------------
+# There are many more unknowns than images, so the learner overfits. Therefore some
+# images of each object are held out. They choose the number of iterations and the share
+# of the start.
 
 from sklearn_simlearn.display import HoldoutDisplay
 
@@ -81,10 +80,10 @@ print(f"Chosen: {learner.n_iter_} iterations, {learner.shrinkage_:.0%} of the st
 print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard triplets")
 
 # %%
-# What has changed?
-# -----------------
-# Similarities of test images of the same object, and of others. What counts is how much
-# the two overlap.
+# Distributions of similarities
+# -----------------------------
+# The plot shows similarities of test images of the same object, and of others. The
+# smaller the overlap, the better the ranking.
 
 from sklearn_simlearn.display import SimilarityDistributionDisplay
 

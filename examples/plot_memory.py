@@ -3,18 +3,18 @@
 Is there a better query than the average of five images?
 ========================================================
 
-If an object is given by several images, is there a better query than their average?
-:class:`~sklearn_simlearn.MemoryVectorQuery` takes the shortest vector that is equally
-similar to all of them, so that images which resemble each other share their weight. The
-maths is in the :ref:`User Guide <memory>`.
+If several images of an object are available, a common query is their average.
+:class:`~sklearn_simlearn.MemoryVectorQuery` uses the shortest vector that is equally
+similar to all of them, so that similar images share their weight. This example compares
+both. The maths is in the :ref:`User Guide <memory>`.
 """
 
 # %%
-# What the weights say
-# --------------------
-# Five images of the digit 5: three by a similar hand, two by others. The Gram matrix
-# shows who resembles whom, and the weights follow: those that repeat each other count
-# less.
+# Weights of images
+# -----------------
+# The images show the digit 5: three in a similar handwriting, two in others. The Gram
+# matrix shows the similarities between the images. Images that are similar to others
+# have lower weights.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -42,14 +42,14 @@ _ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plo
 )
 
 # %%
-# Does it find more?
-# ------------------
+# Comparison of methods
+# ---------------------
 # :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets of five images of
-# one digit. Each searches all other images, and the score is the mean average
-# precision. The fewer dimensions are left by PCA, the less the plain memory vector
-# (``alpha=0``) is worth: with five constraints in a few dimensions it must grow long to
-# meet them, and what is long reaches far in wrong directions too. The default ridge
-# holds it back. The best of the five scores (``method="max"``) needs five searches.
+# one digit. Each set searches all other images, and the score is the mean average
+# precision. The fewer dimensions remain after PCA, the worse is the plain memory vector
+# (``alpha=0``): it must satisfy five constraints in a few dimensions, becomes long, and
+# has large scores with unrelated items. The default ridge prevents this. The maximum of
+# the five scores (``method="max"``) needs five searches.
 
 dimensions = [4, 6, 8, 12, 16, 32, 48]
 sets = make_query_sets(y, size=5, random_state=0)
@@ -83,12 +83,11 @@ _ = ax.legend(loc="lower right", frameon=False)
 # %%
 # The ratio of queries to dimensions
 # ----------------------------------
-# Random directions make the reason visible. The squared length of a vector is the
-# variance of its scores with unrelated items, in units of 1 / d. That of the sum grows
-# like n. That of the plain memory vector follows :math:`n / (1 - n / d)`, with a pole
-# where there are as many queries as dimensions; beyond it no vector meets all
-# constraints, and least squares take over. For small n / d both agree: there the memory
-# vector costs nothing, and only what the queries have in common decides.
+# Random directions show the reason. The squared length of a vector is the variance of
+# its scores with unrelated items, in units of 1 / d. For the sum it grows like n. For
+# the plain memory vector it follows :math:`n / (1 - n / d)`, with a pole at n = d; for
+# larger n no vector satisfies all constraints, and the least-squares solution is used.
+# For small n / d both agree, so the memory vector has no disadvantage there.
 
 d, n_sets = 64, 100
 rng = np.random.default_rng(0)

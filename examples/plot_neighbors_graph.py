@@ -3,18 +3,19 @@
 Does a learned similarity make better maps and clusters?
 ========================================================
 
-Maps, clusterings and classifiers of scikit-learn take a graph of neighbours instead of
-the data. Does a learned similarity give them a better graph than the cosine? A
-:class:`~sklearn_simlearn.index.SimilarityIndex` makes the graph, as a step of a
-pipeline. What a distance is here is in the :ref:`User Guide <search-neighbors>`.
+Manifold learning, clustering and classifiers of scikit-learn accept a graph of
+neighbours instead of the data. This example compares the graphs of a learned similarity
+and of the cosine. A :class:`~sklearn_simlearn.index.SimilarityIndex` computes the
+graph, as a step of a pipeline. The :ref:`User Guide <search-neighbors>` defines the
+distance.
 """
 
 # %%
 # Two similarities
 # ----------------
-# Half of the digits train :class:`~sklearn_simlearn.OASIS`, as counts of the small
-# patches they are made of. Its default form is a cosine under the learned matrix, so
-# that one minus the similarity is a distance. The other half is what we look at.
+# :class:`~sklearn_simlearn.OASIS` is fitted on half of the digits, as counts of small
+# patches. Its default form is a cosine under the learned matrix, so one minus the
+# similarity is a distance. The other half is the test set.
 
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
@@ -35,8 +36,8 @@ models = {
 # %%
 # Clusters
 # --------
-# Spectral clustering of the test images, which the learner has not seen. The index is
-# not fitted to labels here: its estimator is fitted already, and the images are stored.
+# Spectral clustering is applied to the test images. The index does not use labels here:
+# its estimator is already fitted, and only the images are stored.
 
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
@@ -56,7 +57,7 @@ for name, model in models.items():
 # %%
 # Nearest neighbours
 # ------------------
-# Even where only five neighbours decide, the learned graph is the better one.
+# Also with only five neighbours, the learned graph is better.
 
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -69,11 +70,11 @@ for name, model in models.items():
     print(f"{name}: accuracy of the vote of five neighbours {accuracy:.3f}")
 
 # %%
-# All within a radius
-# -------------------
-# DBSCAN asks for all neighbours within a distance. `radius_neighbors_graph` returns
-# these and no others, so the result is that of the full matrix of distances. It need
-# not be told how many clusters there are, and leaves out what has too few neighbours.
+# Neighbours within a radius
+# --------------------------
+# DBSCAN needs all neighbours within a distance. `radius_neighbors_graph` returns
+# exactly these, so the result is that of the full matrix of distances. DBSCAN does not
+# need the number of clusters, and leaves out images with too few neighbours.
 
 from sklearn.cluster import DBSCAN
 
@@ -85,8 +86,8 @@ print(f"{labels.max() + 1} clusters, {(labels < 0).mean():.0%} of the images lef
 # %%
 # A map
 # -----
-# t-SNE wants three times as many neighbours as its perplexity says, and one more. The
-# learned similarity draws the digits apart.
+# t-SNE needs three times as many neighbours as its perplexity, plus one. The learned
+# similarity separates the digits better.
 
 import matplotlib.pyplot as plt
 from sklearn.manifold import TSNE

@@ -3,18 +3,18 @@
 Does what was learned hold for new objects?
 ===========================================
 
-Not by itself. A learner sees which words tell the classes of the training data apart.
-Other classes may need other words, and then learning does harm. How far to go depends
-on what the queries will be; the data cannot say it, but ``holdout`` can
-(:ref:`holdout`).
+A learner finds the words that distinguish the classes in the training data. Other
+classes may need other words, and then the learned similarity may rank worse than its
+start. The best distance from the start depends on future queries. The data does not
+show this, so you have to choose ``holdout`` (:ref:`holdout`).
 """
 
 # %%
 # Data
 # ----
-# Definitions of words in 36 groups. A third of the themes is put aside with all their
-# groups: what is about food, geography or materials is new. Of the other groups, half
-# of the texts are for training.
+# The data are definitions of words in 36 groups. The groups of three of the nine themes
+# (food, geography and materials) are new classes. Of the other groups, half of the
+# texts are for training.
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -35,10 +35,10 @@ X_train, X_known, X_new = (
 )
 
 # %%
-# The more, the better?
-# ---------------------
-# Without a hold-out, OASIS goes on for as many triplets as it is told. Known classes
-# gain all the way. New ones gain next to nothing at first, and lose in the end.
+# Number of triplets
+# ------------------
+# Without a hold-out, OASIS uses all triplets. Known classes gain from more triplets.
+# New classes gain almost nothing from few triplets and lose from many.
 
 import matplotlib.pyplot as plt
 
@@ -71,13 +71,13 @@ ax.set(
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 # %%
-# Three kinds of caution
-# ----------------------
-# The default holds out whole classes, and goes only as far as they gain:
-# ``holdout="objects"``. ``holdout="samples"`` holds out samples of known classes, and
-# goes further: twice the precision of tf-idf for known classes, and less than it for
-# new ones. Posteriors of a classifier know the classes of the training data and nothing
-# else, and lose most.
+# Comparison of hold-outs
+# -----------------------
+# For labels, the default holds out whole classes (``holdout="objects"``) and moves away
+# from the start only as far as these gain. ``holdout="samples"`` holds out samples of
+# known classes and moves further: it has twice the precision of tf-idf on known
+# classes, and less than tf-idf on new ones. Class probabilities of a classifier
+# represent only the training classes, and lose most.
 
 from sklearn_simlearn import ClassPosteriorSimilarity
 

@@ -3,15 +3,15 @@
 How far should a learner go from the cosine?
 ============================================
 
-How much better than the cosine does a learned similarity rank, where in the list does
-it gain, and how far should it go? :class:`~sklearn_simlearn.OASIS` begins at the
-cosine, and held-out samples decide. The maths is in the :ref:`User Guide <oasis>`.
+:class:`~sklearn_simlearn.OASIS` starts from the cosine, and held-out samples decide how
+far it moves away. This example measures the gain over the cosine and the ranks at which
+it occurs. The maths is in the :ref:`User Guide <oasis>`.
 """
 
 # %%
 # Data
 # ----
-# Handwritten digits, as counts of the small patches they are made of.
+# The data are handwritten digits, as counts of small patches.
 
 from sklearn.model_selection import train_test_split
 
@@ -23,11 +23,11 @@ X_train, X_test, y_train, y_test, _, images_test = train_test_split(
 )
 
 # %%
-# How far to go
-# -------------
-# The queries to come are of the ten digits in the training data, and ``holdout`` says
-# so. A fifth of the samples is held out; they choose where to start, how many triplets
-# to learn from, and how much of the cosine to keep (the shrinkage).
+# Use of the hold-out
+# -------------------
+# Future queries are of the ten digits in the training data, so we pass
+# ``holdout="samples"``. A fifth of the samples is held out. They choose the start, the
+# number of triplets, and the share of the cosine (the shrinkage).
 
 from sklearn_simlearn import OASIS
 
@@ -37,9 +37,9 @@ print(
 )
 
 # %%
-# What was tried. A curve belongs to a start and to a share of it that is kept (the
-# shrinkage). From the identity, the grey curves that rise, more triplets help. From the
-# metric of linear discriminant analysis (with a `regularization`) few are needed.
+# Each curve belongs to a start and a shrinkage. From the identity (the grey, rising
+# curves), more triplets help. From the metric of linear discriminant analysis (with a
+# `regularization`), few triplets are enough.
 
 from sklearn_simlearn.display import HoldoutDisplay
 
@@ -48,8 +48,8 @@ _ = HoldoutDisplay.from_estimator(oasis)
 # %%
 # Result
 # ------
-# At the first rank, where near-duplicates live, the cosine is almost as good. It falls
-# away down the list, where only the class matters.
+# At rank 1, where near duplicates are found, the cosine is almost as good. Further down
+# the list, where only the class matters, OASIS is better.
 
 import matplotlib.pyplot as plt
 
@@ -69,8 +69,8 @@ for ax, display in zip(
 # %%
 # Queries
 # -------
-# Three queries, each of another digit, for which learning gained most, with the first
-# ten items of both lists.
+# The plots show the first ten items of both similarities for the three queries of
+# different digits that gain most.
 
 import numpy as np
 

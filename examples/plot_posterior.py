@@ -3,15 +3,15 @@
 When is a classifier better?
 ============================
 
-If queries are of classes that were seen in training, how good can a ranking get, and
-what does the same similarity do with classes that were not? The maths is in the
-:ref:`User Guide <posterior>`.
+This example compares :class:`~sklearn_simlearn.ClassPosteriorSimilarity`, which ranks
+by class probabilities, with the cosine and linear discriminant analysis, on queries of
+known and of new classes. The maths is in the :ref:`User Guide <posterior>`.
 """
 
 # %%
 # Data
 # ----
-# Handwritten digits. Seven of them are known, three are not.
+# The data are handwritten digits. Seven digits are known, three are new.
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -25,8 +25,9 @@ X_new, y_new = X[~known], y[~known]
 # %%
 # Known classes
 # -------------
-# The cosine, the cosine after linear discriminant analysis, and the posteriors. With
-# class probabilities, nearly all of the list is right.
+# We compare the cosine, the cosine after linear discriminant analysis, and class
+# probabilities. With class probabilities, nearly all items of the query's class come
+# first.
 
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -48,8 +49,8 @@ models["posteriors"].posterior_, models["posteriors"].weight_
 # %%
 # New classes
 # -----------
-# Classes that the model has never met are taken for a mixture of those it knows. What
-# was gained on the left is lost on the right.
+# The model represents new classes as mixtures of the known ones. On new classes it
+# therefore loses what it gains on known classes.
 
 import matplotlib.pyplot as plt
 

@@ -3,18 +3,19 @@
 Does a second look make answers better?
 =======================================
 
-A histogram of visual words says which words an image has, not where. Two images of one
-object share words *in one arrangement*; two images that are alike by chance do not.
-Here the best answers of a search are verified by geometry, and then by the company they
-keep. How it works is in the :ref:`User Guide <reranking>`.
+A histogram of visual words does not contain the positions of the words. Two images of
+one object share words *in one arrangement*; two images that are similar by chance do
+not. This example re-ranks the best results of a search by geometry and by their
+neighbours. The :ref:`User Guide <reranking>` describes the methods.
 """
 
 # %%
 # Images
 # ------
-# An object is an arrangement of words. An image shows two thirds of it, turned, scaled
-# and shifted, among as much clutter again; some words are mistaken for others. Features
-# of photographs are a :class:`~sklearn_simlearn.feature_extraction.LocalFeatures` too.
+# We generate objects as arrangements of words. An image shows two thirds of an object,
+# rotated, scaled and shifted, and as much clutter; some words are replaced by others.
+# Features of photographs are also a
+# :class:`~sklearn_simlearn.feature_extraction.LocalFeatures`.
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +27,7 @@ N_OBJECTS, N_IMAGES, N_POINTS, N_WORDS, SIZE = 60, 5, 30, 500, 300
 
 
 def draw_image(x, y, scale, angle, words):
-    """The features of an object as a camera sees them, and clutter."""
+    """Return the features of an object as a camera sees them, and clutter."""
     seen = rng.random(N_POINTS) < 0.66
     turn, zoom = rng.uniform(-40, 40), np.exp(rng.uniform(-0.4, 0.4))
     c, s = zoom * np.cos(np.radians(turn)), zoom * np.sin(np.radians(turn))
@@ -67,7 +68,8 @@ features
 # Steps
 # -----
 # An index applies its steps in turn to the hundred best items. Every image queries the
-# others; of the first four answers, how many show the query's object?
+# others. The score is the share of the first four results that show the object of the
+# query.
 
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.reranking import (
@@ -105,10 +107,11 @@ ax.set(xlabel="precision of the first four answers", xlim=(0, 1.1))
 plt.show()
 
 # %%
-# What was verified
-# -----------------
-# `verify` returns the inliers and the transform. On the left the first answer by tf-idf
-# alone that is wrong, on the right the first one after verification.
+# Inliers
+# -------
+# `verify` returns the inliers and the transform. The left plot shows a wrong first
+# result by tf-idf alone, the right plot the first result for the same query after
+# verification.
 
 first = index.set_params(rerank=[]).search(X, k=1, exclude=numbers)[1][:, 0]
 second = index.set_params(rerank=[verifier]).search(

@@ -3,17 +3,16 @@
 How does one serve a model, and keep it up to date?
 ===================================================
 
-A grid search has found a good similarity. How does one get the ten best images for a
-query out of it, keep the database up to date, and retrain? Here the winner of a search
-over a pipeline goes into a :class:`~sklearn_simlearn.index.SimilarityIndex`. How that
-works is in the :ref:`User Guide <serving>`.
+This example puts the best pipeline of a grid search into a
+:class:`~sklearn_simlearn.index.SimilarityIndex`, searches it, adds and removes items,
+and replaces the model. See the :ref:`User Guide <serving>`.
 """
 
 # %%
 # A model
 # -------
-# Digits as counts of visual words. Tf-idf, then a learned similarity; a grid search
-# chooses the step size by mean average precision.
+# The data are digits as counts of visual words. The pipeline consists of tf-idf and a
+# learned similarity; a grid search chooses `C` by mean average precision.
 
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -40,8 +39,8 @@ search.best_params_
 # %%
 # An index
 # --------
-# It takes the search as it is: items and queries run through the best pipeline. Ids are
-# ours, and so is the metadata, by which a query can be restricted.
+# The index takes the fitted search: items and queries pass through the best pipeline.
+# Ids and metadata are optional. A query can be restricted by the metadata.
 
 import numpy as np
 import pandas as pd
@@ -57,7 +56,7 @@ scores, ids = index.search(X[queries], k=8)
 ids[0]
 
 # %%
-# Three queries with their results, the best first, and the scores below.
+# The plot shows three queries with their results, the best first, and the scores.
 
 from sklearn_simlearn.display import NeighborsDisplay
 
@@ -81,8 +80,8 @@ show("The first thousand images")
 # %%
 # Changes
 # -------
-# More images come in and others go. A filter on the metadata restricts the search to
-# the writers that came last.
+# Add and remove images. A filter on the metadata restricts the search to the last
+# writers.
 
 index.add(X[new], ids=names[new], metadata=metadata[new])
 index.remove(names[:100]).compact()
@@ -94,11 +93,11 @@ show("Images of the last writers")
 # %%
 # A new model for the same items
 # ------------------------------
-# With the new images there is more to learn from. The stored item of the plain form of
-# OASIS is the tf-idf vector, whatever was learned. So the database stays as long as the
-# weights of the words do: here the pipeline keeps the fitted ones, and trains its last
-# step. An index that does not store its items refuses an estimator that encodes them in
-# another way.
+# The new images are additional training data. The stored items of the plain form of
+# OASIS are the tf-idf vectors, independently of the learned matrix. They stay valid if
+# the weights of the words do not change. Here the pipeline keeps the fitted weights and
+# fits its last step again. If an index does not store its items, it refuses an
+# estimator that encodes them differently.
 
 from sklearn.frozen import FrozenEstimator
 
@@ -120,9 +119,9 @@ index.set_estimator(search)
 print(f"precision of the first ten: {precision(index):.3f}, retrained {better:.3f}")
 
 # %%
-# To disk and back
-# ----------------
-# The folder holds arrays and a JSON header, and the estimator in the format of skops.
+# Save and load
+# -------------
+# The folder contains arrays, a JSON header, and the estimator in the format of skops.
 # Nothing is unpickled: the estimator is read only on request, and only if its types are
 # trusted.
 

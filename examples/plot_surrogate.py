@@ -3,17 +3,17 @@
 Can a plain FAISS index serve a learned similarity?
 ===================================================
 
-Yes: every similarity here is an inner product between a *surrogate query*,
-``transform(Q)``, and a stored item, ``transform_database(D)``. Any index for inner
-products will do, and where the stored items do not depend on what was learned, the
-model can be trained again while the index stays as it is.
+Every learned similarity in this package is an inner product between a *surrogate
+query*, ``transform(Q)``, and a stored item, ``transform_database(D)``. Any index for
+inner products can therefore serve it. If the stored items do not depend on the learned
+parameters, the model can be trained again without changing the index.
 """
 
 # %%
 # Data
 # ----
-# Handwritten digits, whitened by PCA to 40 numbers of unit length. 1,300 are the
-# database and the training data, the others query.
+# The data are handwritten digits, whitened by PCA to 40 numbers and scaled to unit
+# length. 1,300 digits are the database and the training data; the others query.
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -29,7 +29,7 @@ D, y_D, Q, y_Q = Z[:1300], digits.target[:1300], Z[1300:], digits.target[1300:]
 # %%
 # The index
 # ---------
-# FAISS gets the stored items, once. It knows nothing about learning.
+# FAISS stores the items once. It does not depend on the learner.
 
 import faiss
 
@@ -41,7 +41,8 @@ index = faiss.IndexFlatIP(items.shape[1])
 index.add(items)
 
 # %%
-# Queries are made surrogate queries first. The answer is that of the similarity itself.
+# Queries are transformed to surrogate queries. The results are those of the similarity
+# itself.
 
 scores, ids = index.search(np.ascontiguousarray(oasis.transform(Q)), 10)
 S = oasis.similarity(Q, D)
@@ -50,11 +51,11 @@ print(f"largest difference of scores: {np.abs(scores - expected).max():.1e}")
 print(f"same best item: {np.mean(S.argmax(axis=1) == ids[:, 0]):.1%} of the queries")
 
 # %%
-# Training goes on, the index stays
-# ---------------------------------
-# The stored items are the unit vectors themselves, whatever the matrix. So models of
-# any age search the same FAISS index: here after ever more triplets. A thousand are
-# enough for these digits; how far to go is what a hold-out is for (:ref:`holdout`).
+# Train again with the same index
+# -------------------------------
+# The stored items are the unit vectors, independently of the matrix. Models after any
+# number of triplets therefore search the same FAISS index. A thousand triplets are
+# enough for these digits; a hold-out can choose this number (:ref:`holdout`).
 
 import matplotlib.pyplot as plt
 
@@ -84,7 +85,8 @@ print(f"{precision[-1]:.3f} after the last triplet")
 # %%
 # Three queries
 # -------------
-# Those that gain most, before and after, from the same index.
+# The plots show the three queries that gain most, with both results from the same
+# index.
 
 from sklearn_simlearn.display import NeighborsDisplay
 
@@ -103,7 +105,8 @@ for name, found in [("Queries themselves", plain_ids), ("Surrogate queries", ids
     )
 
 # %%
-# :class:`~sklearn_simlearn.index.SimilarityIndex` does the same with less to write: it
-# encodes, keeps ids and metadata, and knows when the items must be encoded again
-# (:ref:`sphx_glr_auto_examples_plot_search.py`). What approximate indexes leave out is
-# in :ref:`sphx_glr_auto_examples_plot_faiss.py`.
+# :class:`~sklearn_simlearn.index.SimilarityIndex` does the same with less code: it
+# encodes queries and items, stores ids and metadata, and detects if items must be
+# encoded again (:ref:`sphx_glr_auto_examples_plot_search.py`).
+# :ref:`sphx_glr_auto_examples_plot_faiss.py` measures the recall of approximate
+# indexes.

@@ -3,16 +3,16 @@
 Can texts be found that share no word with the query?
 =====================================================
 
-"A lake in eastern Turkey" and "the 3rd largest of the Great Lakes" are about the same
-kind of thing. Tf-idf sees it by the word lake; many pairs have no such word in common.
-:class:`~sklearn_simlearn.OASIS` learns from labelled texts which words go with which.
+"A lake in eastern Turkey" and "the 3rd largest of the Great Lakes" define the same kind
+of object. Tf-idf finds this pair by the word lake; many other pairs have no such word
+in common. :class:`~sklearn_simlearn.OASIS` learns related words from labelled texts.
 """
 
 # %%
 # Texts
 # -----
-# 1,440 definitions from a dictionary in 36 groups, such as lake, painter or bread. Two
-# thirds are for training. The word that is defined is not part of the text.
+# The data are 1,440 definitions from a dictionary in 36 groups, such as lake, painter
+# or bread. Two thirds are for training. The text does not contain the defined word.
 
 from sklearn.model_selection import train_test_split
 
@@ -31,8 +31,8 @@ print(texts_train[0])
 # %%
 # Two pipelines
 # -------------
-# Both begin with the counts of the words. The queries to come are of the 36 groups, and
-# ``holdout="samples"`` says so.
+# Both pipelines begin with the counts of the words. Future queries are of the 36
+# groups, so we pass ``holdout="samples"``.
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -50,8 +50,8 @@ for model in models.values():
     model.fit(texts_train, y_train)
 
 # %%
-# How much is gained
-# ------------------
+# Gain
+# ----
 
 import matplotlib.pyplot as plt
 
@@ -73,8 +73,8 @@ for name, report in reports.items():
 # %%
 # Three queries
 # -------------
-# Those that gain most, of three different groups, with both lists. The texts that
-# follow share hardly a word with the query.
+# The tables show the results of both similarities for the three queries of different
+# groups that gain most. The texts that OASIS finds share hardly a word with the query.
 
 gain = reports["OASIS"].average_precision - reports["tf-idf"].average_precision
 order = np.argsort(-gain)
@@ -92,10 +92,10 @@ for name, model in models.items():
     )
 
 # %%
-# What it does not do
-# -------------------
-# Some queries lose: their words go with two groups, and what was learned prefers the
-# other one.
+# Queries that lose
+# -----------------
+# Some queries lose: their words are related to two groups, and the learned similarity
+# prefers the other one.
 
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.hist(gain, bins=np.linspace(-1, 1, 41), color="#0072B2", edgecolor="white")

@@ -3,17 +3,16 @@
 Are three photographs better than one?
 ======================================
 
-Somebody looks for a place and has more than one photograph of it. Should each search
-for itself, or all together, and how does one put them together?
-:class:`~sklearn_simlearn.MemoryVectorQuery` makes one query of several samples
-(:ref:`User Guide <memory>`).
+If you have several photographs of a place, you can search with each of them or with all
+together. :class:`~sklearn_simlearn.MemoryVectorQuery` makes one query of several
+samples (:ref:`User Guide <memory>`). This example compares three methods.
 """
 
 # %%
 # Photographs
 # -----------
-# Five views of each of 69 spots. Two of each are the database, 138 in all. The other
-# three are what somebody has in hand.
+# The data are five views of each of 69 spots. Two views of each spot are the database,
+# 138 in all. The other three are the queries.
 
 import numpy as np
 
@@ -26,12 +25,12 @@ in_database = view >= 3
 X_database, y_database = X[in_database], y[in_database]
 
 # %%
-# One, two, three
-# ---------------
-# Every choice of one, two or three of the photographs is a query, and the score is the
-# mean average precision over all of them. A database item is right if it shows their
-# spot. We compare three ways to put them together: their average, the memory vector,
-# and the largest of their similarities, which takes a search for each.
+# Number of photographs
+# ---------------------
+# Every choice of one, two or three of the photographs of a spot is a query, and the
+# score is the mean average precision over all of them. An item is relevant if it shows
+# the same spot. We compare the average, the memory vector, and the maximum of the
+# similarities, which needs a search per photograph.
 
 from itertools import combinations
 
@@ -47,7 +46,7 @@ sizes = [1, 2, 3]
 
 
 def search(way, chosen):
-    """Similarities of sets of photographs, one set per spot, to the database."""
+    """Return similarities of sets of photographs, one per spot, to the database."""
     rows = np.isin(view, chosen)
     way.fit(X_database)
     return way.similarity(X[rows], X_database, groups=y[rows])
@@ -87,8 +86,8 @@ for name, (one, two, three) in scores.items():
 # %%
 # Where it helps most
 # -------------------
-# A spot that gains a lot: what each of its photographs finds alone, and in the last row
-# what they find together.
+# The plot shows a spot with a large gain: the results of each of its photographs alone,
+# and in the last row the results of all three together.
 
 from sklearn_simlearn.display import NeighborsDisplay
 
@@ -113,13 +112,12 @@ NeighborsDisplay.from_predictions(
 )
 
 # %%
-# Who counts how much
-# -------------------
-# The memory vector is equally similar to all photographs of the query. So a photograph
-# that resembles the others has less weight than one that shows something of its own.
-# The views of this set resemble each other about equally, and so the weights hardly
-# differ: here the average does as well. It falls behind where a set has near duplicates
-# (:ref:`sphx_glr_auto_examples_plot_memory.py`).
+# Weights of photographs
+# ----------------------
+# The memory vector is equally similar to all photographs of the query. A photograph
+# that is similar to the others has a lower weight. The views of this spot are about
+# equally similar, so the weights hardly differ, and the average is as good. The average
+# is worse if a set has near duplicates (:ref:`sphx_glr_auto_examples_plot_memory.py`).
 
 from sklearn_simlearn.display import GramDisplay
 

@@ -3,17 +3,17 @@
 Which words matter?
 ===================
 
-Tf-idf weighs a word by how rare it is. But rare is not the same as telling: in a
-dictionary, "tree" and "states" are about as rare as each other, and only one of them
-says what is defined. :class:`~sklearn_simlearn.SparseMahalanobisLearner` learns the
-weights from labelled texts, and one can read them. The maths is in the
-:ref:`User Guide <mahalanobis>`.
+Tf-idf weights a word by its rarity. But a rare word is not always informative: in this
+dictionary, "tree" and "states" are about equally rare, and only "tree" describes the
+defined object. :class:`~sklearn_simlearn.SparseMahalanobisLearner` learns the weights
+from labelled texts, and the weights can be inspected. The maths is in the :ref:`User
+Guide <mahalanobis>`.
 """
 
 # %%
 # Texts
 # -----
-# Definitions of words in 36 groups, two thirds of them for training.
+# The data are definitions of words in 36 groups, two thirds of them for training.
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -33,7 +33,7 @@ X.shape
 # Learned weights
 # ---------------
 # With ``n_neighbors=0`` a word matches only itself, and a diagonal matrix is learned:
-# one weight per word. The start are the weights of tf-idf.
+# one weight per word. The learner starts from the weights of tf-idf.
 
 from sklearn_simlearn import SparseMahalanobisLearner
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -45,11 +45,11 @@ print(f"tf-idf {tfidf.score(X[test], y[test]):.3f}")
 print(f"learned weights {learner.score(X[test], y[test]):.3f}")
 
 # %%
-# Each dot is a word: to the right the rare ones, at the top those that the learned
-# similarity counts most. If idf were right, all would lie on the line. Of the words in
-# at least ten texts, those that moved most are named: the names of the groups and their
-# like count more, little words less than even idf allows, and so do those of the United
-# States, which has painters, rivers and battles.
+# Each dot is a word; rare words are on the right, and words with a large learned weight
+# at the top. If the weights were those of idf, all dots would be on the line. The bars
+# name the words in at least ten texts that changed most: names of groups and related
+# words have larger weights than by idf; function words have smaller weights, and so
+# have words about the United States, which occur with painters, rivers and battles.
 
 import matplotlib.pyplot as plt
 
@@ -80,10 +80,10 @@ axes[1].axvline(1, color="black", ls=":")
 axes[1].set(title="Words that moved most", xlabel="learned weight / idf")
 
 # %%
-# What it is good for
-# -------------------
-# Weights help where matches are there but badly weighed. Where two texts of a group
-# share no word at all, no weight can help: that takes entries off the diagonal, as in
+# Limits
+# ------
+# Weights help if texts share words whose weights are wrong. If two texts of a group
+# share no word, weights cannot help: use entries off the diagonal, as in
 # :ref:`sphx_glr_auto_examples_plot_mahalanobis.py`, or a full matrix, as in
 # :ref:`sphx_glr_auto_examples_plot_text.py`.
 

