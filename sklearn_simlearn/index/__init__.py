@@ -1,4 +1,4 @@
-"""Search: the best items for a query, for any estimator."""
+"""Indexes that find the best items for a query, for any estimator."""
 
 from sklearn_simlearn.index._index import SimilarityIndex
 from sklearn_simlearn.index._result import SearchResult

@@ -1,4 +1,4 @@
-"""What every index has: an estimator that encodes, and queries in batches."""
+"""Base class of all indexes: the estimator, and queries in batches."""
 
 from numbers import Integral
 
@@ -19,13 +19,13 @@ from sklearn_simlearn.index import _metadata
 
 
 class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
-    """Base class of the indexes: `estimator` encodes what is stored and searched.
+    """Base class of the indexes. The estimator encodes items and queries.
 
-    A subclass sets `estimator_` and `_model`, which `_take_estimator` gives.
+    A subclass sets `estimator_` and `_model` to the result of `_take_estimator`.
     """
 
     def _take_estimator(self, X, y):
-        """The estimator, fitted on X and y unless it is fitted, and its model."""
+        """Return the estimator and its model. Fit on X and y if not yet fitted."""
         estimator = self.estimator
         if not is_fitted(estimator):
             if isinstance(y, Judgements):
@@ -38,7 +38,7 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
 
     def _check_estimator(self):
         if not self.__sklearn_is_fitted__():
-            check_is_fitted(self)  # which raises, but gathers all tags first
+            check_is_fitted(self)  # called only on failure: it is slow
         if self._model is None:
             raise ValueError(
                 "The index was opened without its estimator. Load it with `trusted` or "
@@ -46,15 +46,15 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
             )
 
     def _read_sets(self, groups, n_queries):
-        """Queries that search as one: those of a group, or each by itself."""
+        """Return the sets of queries: one per group, or one per query."""
         if groups is not None and not self._model.takes_groups:
             raise ValueError(
-                "groups go with an estimator that ends in a MemoryVectorQuery."
+                "groups requires an estimator that ends in a MemoryVectorQuery."
             )
         return read_groups(groups, n_queries)
 
     def _encode_queries(self, X, sets, row_bytes):
-        """Encoded queries, as many at a time as `working_memory` allows.
+        """Yield encoded queries in batches that fit into `working_memory`.
 
         Parameters
         ----------
@@ -62,21 +62,21 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
             Queries.
 
         sets : Sets
-            Of the queries, from `_read_sets`.
+            Sets of the queries, from `_read_sets`.
 
         row_bytes : int
-            What a query may take, encoded and answered.
+            Largest size of an encoded query with its result.
 
         Yields
         ------
         batch : slice
-            Of the sets.
+            Range of the sets.
 
         part : samples
-            Their queries.
+            Queries of these sets.
 
         Q : matrix
-            Their encodings, one row per set.
+            Encodings of these queries, one row per set.
         """
         n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
         sizes = sets.sizes
@@ -116,16 +116,16 @@ def check_k(k):
 
 
 def as_plain(value):
-    """Return a parameter with numbers of Python instead of those of NumPy."""
+    """Return a parameter with NumPy numbers converted to Python numbers."""
     if isinstance(value, dict):
         return {name: as_plain(part) for name, part in value.items()}
     return value.item() if isinstance(value, np.generic) else value
 
 
 def is_fitted(estimator):
-    """Whether an estimator, and each step of a pipeline, is fitted."""
+    """Return whether an estimator, and each step of a pipeline, is fitted."""
     if isinstance(estimator, Pipeline):
-        # Scikit-learn asks the last step only, which may need no fit.
+        # Scikit-learn checks only the last step, which may not need a fit.
         return all(
             is_fitted(step)
             for name in ("query_steps", "document_steps", "steps")

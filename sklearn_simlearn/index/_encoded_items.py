@@ -1,4 +1,4 @@
-"""Encodings in the forms that backends take, and what is asked about them."""
+"""Encodings in the forms that backends read, and checks of encodings."""
 
 import numpy as np
 from scipy import sparse
@@ -8,11 +8,11 @@ from sklearn_simlearn._core.rows import canonical_csr
 
 
 def encode_items(model, X):
-    """Encoded items, on memory that no change of X reaches."""
+    """Return encoded items that do not share memory with X."""
     if not model.has_encodings:
         raise TypeError(
-            f"{model.learner!r} is no inner product, so there is nothing that an index "
-            "could store. Rank by its `similarity`."
+            f"{model.learner!r} is not an inner-product similarity and cannot be "
+            "indexed. Rank by its `similarity`."
         )
     encoded = as_rows(model.encode_items(model.prepare_items(X)))
     given = _list_arrays(X)
@@ -25,14 +25,14 @@ def encode_items(model, X):
 
 
 def _list_arrays(X):
-    """The arrays that rows consist of, if they are of NumPy or SciPy."""
+    """Return the arrays that hold the rows of a NumPy or SciPy array."""
     if sparse.issparse(X):
         return [part for part in vars(X).values() if isinstance(part, np.ndarray)]
     return [X] if isinstance(X, np.ndarray) else []
 
 
 def as_rows(encoded):
-    """Encodings as sorted CSR without zeros, or as a C-contiguous array."""
+    """Return encodings as sorted CSR without zeros, or as a C-contiguous array."""
     if not sparse.issparse(encoded):
         encoded = np.asarray(encoded)
         dtype = encoded.dtype if encoded.dtype in (np.float32, np.float64) else float
@@ -43,7 +43,7 @@ def as_rows(encoded):
 
 
 def as_kind(encoded, backend, dtype=None):
-    """Rows of the kind that a backend takes."""
+    """Return rows in the form that a backend reads, sparse or dense."""
     encoded = as_rows(encoded)
     if backend == "inverted":
         if not sparse.issparse(encoded):
@@ -54,14 +54,14 @@ def as_kind(encoded, backend, dtype=None):
 
 
 def have_unit_length(encoded):
-    """Whether all rows have length 1, but for those of zeros."""
+    """Return whether all rows have length 1 or consist of zeros."""
     norms = row_norms(encoded, squared=True)
     tolerance = 4 * np.sqrt(np.finfo(norms.dtype).eps)
     return bool(np.all((np.abs(norms - 1) <= tolerance) | (norms == 0)))
 
 
 def agree(encoded, expected):
-    """Whether two encodings are the same but for rounding."""
+    """Return whether two encodings are equal up to rounding."""
     encoded, expected = as_rows(encoded), as_rows(expected)
     if encoded.shape != expected.shape:
         return False

@@ -1,4 +1,4 @@
-"""The estimator of an index as a file, by skops."""
+"""Estimator of an index as a file in the format of skops."""
 
 import importlib
 import io
@@ -13,17 +13,18 @@ from sklearn_simlearn._core.storage import damaged
 
 ESTIMATOR_FILE = "encoding_estimator.skops"
 
-# Name in folders of 0.2.0.dev0, whose estimators have other attributes.
+# File name in folders of version 0.2.0.dev0. Its estimators have other attributes.
 OLD_ESTIMATOR_FILE = "estimator.skops"
 
 # Files that `read_estimator` looks for.
 ESTIMATOR_FILES = (ESTIMATOR_FILE, OLD_ESTIMATOR_FILE)
 
-# Types within learners that skops does not know to be harmless.
+# Types within learners that are harmless but that skops does not trust by default.
 SPARSE_TYPES = ("scipy.sparse._csr.csr_array", "scipy.sparse._csc.csc_array")
 
 # Loaders of skops that create an instance without a call of its class: they set its
-# attributes or, of a named tuple, its fields. The others call whatever the file names.
+# attributes or, of a named tuple, its fields. Other loaders call any function that the
+# file names.
 INSTANCE_LOADERS = {"ObjectNode", "TupleNode"}
 SPARSE_LOADERS = {"SparseMatrixNode"}
 
@@ -34,7 +35,7 @@ PACKAGE = "sklearn_simlearn."
 
 
 def dump_estimator(estimator):
-    """An estimator as bytes; of a search, what it found."""
+    """Return an estimator as bytes. Of a search, store the best estimator."""
     while hasattr(estimator, "best_estimator_"):
         estimator = estimator.best_estimator_
     return _import_skops().dumps(estimator)
@@ -46,7 +47,7 @@ def read_estimator(files, trusted):
     Parameters
     ----------
     files : dict of bytes
-        Those of `ESTIMATOR_FILES` that the folder holds.
+        Contents of the `ESTIMATOR_FILES` that exist in the folder.
 
     trusted : sequence of str
         As for `load_estimator`.
@@ -56,12 +57,12 @@ def read_estimator(files, trusted):
     if OLD_ESTIMATOR_FILE in files:
         raise ValueError(
             "The estimator was saved by sklearn_simlearn 0.2.0.dev0, and its "
-            "attributes have changed since. Fit it again with this version, and give "
-            "it as `estimator`: the stored items are used if it encodes them alike. "
-            "Otherwise load the index without `trusted`, and call `set_estimator`, "
-            "which encodes the items again if the index has stored them."
+            "attributes have changed since. Fit it again with this version, and pass "
+            "it as `estimator`. If it encodes items differently, load the index "
+            "without `trusted` and call `set_estimator`, which encodes the items again "
+            "if the index was fitted with store_items=True."
         )
-    raise ValueError("The index was saved without its estimator: give `estimator`.")
+    raise ValueError("The index was saved without its estimator. Pass `estimator`.")
 
 
 def load_estimator(data, trusted):
@@ -70,17 +71,17 @@ def load_estimator(data, trusted):
     Parameters
     ----------
     data : bytes
-        What `dump_estimator` returned.
+        Result of `dump_estimator`.
 
     trusted : sequence of str
-        Types and functions to trust, besides the classes of `is_trusted` and the
+        Types and functions to trust, in addition to the classes of `is_trusted` and the
         defaults of skops.
     """
     skops = _import_skops()
     try:
         types = skops.get_untrusted_types(data=data)
         loaders = _list_loaders(data)
-        # skops trusts a name wherever it occurs, also where the file calls it.
+        # skops trusts a name everywhere in a file, even if the file calls it.
         refused = [
             name
             for name in types
@@ -89,7 +90,7 @@ def load_estimator(data, trusted):
         if not refused:
             return skops.loads(data, trusted=types)
     except Exception as error:
-        # Damaged bytes fail in as many ways as skops has parts.
+        # Damaged bytes raise errors of many types.
         raise damaged(f"its estimator cannot be read ({error})") from error
     raise ValueError(
         "The estimator has types or functions that are not trusted: "
@@ -145,7 +146,7 @@ def _public_estimators():
 
     Indexes and re-ranking steps are not among them: they hold other indexes.
     """
-    # Not at the top: feature_extraction imports modules of this package.
+    # Imported here because feature_extraction imports modules of this package.
     import sklearn_simlearn
     from sklearn_simlearn import (
         compose,

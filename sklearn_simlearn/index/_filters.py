@@ -1,4 +1,4 @@
-"""Which items a search may return: what users leave out, and what they restrict to."""
+"""Parameters `exclude` and `filter` of a search as rows of items."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -6,23 +6,23 @@ import numpy as np
 
 
 def read_exclude(exclude, ids, n_results):
-    """Rows to leave out of each result, as lists behind each other.
+    """Return the rows to exclude from each result, as concatenated lists.
 
     Parameters
     ----------
     exclude : array-like of length n_results
-        Ids, one or a list per result.
+        One id or a list of ids per result.
 
     ids : Ids
-        Of the items.
+        Ids of the items.
 
     n_results : int
-        Number of queries or sets of them.
+        Number of queries, or of sets of queries.
 
     Returns
     -------
     indptr, rows : ndarray of int64
-        Result i is without the items ``rows[indptr[i]:indptr[i + 1]]``.
+        The rows ``rows[indptr[i]:indptr[i + 1]]`` are excluded from result i.
     """
     if len(exclude) != n_results:
         raise ValueError(
@@ -43,26 +43,26 @@ def read_exclude(exclude, ids, n_results):
 
 
 def cut_lists(lists, batch):
-    """The lists of a batch, out of lists behind each other."""
+    """Return the lists of a batch, taken from concatenated lists."""
     indptr, rows = lists
     indptr = indptr[batch.start : batch.stop + 1]
     return indptr - indptr[0], rows[indptr[0] : indptr[-1]]
 
 
 def read_filter(filter, ids, read_metadata):
-    """Mask of the rows that may be found.
+    """Return the mask of the rows that a search may return.
 
     Parameters
     ----------
     filter : array-like or callable
-        A mask of the items that are there, a list of ids, or a function from the
-        metadata to a mask.
+        Mask of the items that were not removed, a list of ids, or a function that maps
+        the metadata to a mask.
 
     ids : Ids
-        Of the items.
+        Ids of the items.
 
     read_metadata : callable
-        Returns the metadata of the items that are there, or None.
+        Function that returns the metadata of the items that were not removed, or None.
     """
     check_filter(filter)
     if callable(filter):
@@ -83,18 +83,18 @@ def read_filter(filter, ids, read_metadata):
 
 
 def check_filter(filter):
-    """Raise unless a filter may be a mask, a list of ids or a function."""
+    """Raise unless a filter is a mask, a list of ids or a function."""
     if isinstance(filter, str | bytes | Mapping | Set):
         raise ValueError(
-            "filter must be a boolean mask, a list of ids, or a function that gets the "
-            f"metadata and returns a mask; got {filter!r:.80}."
+            "filter must be a boolean mask, a list of ids, or a function that takes "
+            f"the metadata and returns a mask; got {filter!r:.80}."
         )
 
 
 def _ask(filter, metadata, n_items):
     if metadata is None:
         raise ValueError(
-            "A filter that is a function needs metadata: give it to `fit`."
+            "A function as filter requires metadata. Pass metadata to `fit`."
         )
     if isinstance(metadata, Sequence):
         mask = [filter(row) for row in metadata]

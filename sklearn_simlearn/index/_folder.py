@@ -1,4 +1,4 @@
-"""An index in a folder."""
+"""Save and load an index in a folder."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,10 +21,10 @@ from sklearn_simlearn.index._parted_table import PartedTable
 from sklearn_simlearn.index._state import Features, State
 from sklearn_simlearn.index.backends._registry import BACKENDS, UNCHECKED, find_backend
 
-# Parameters that are estimators; those in `rerank` are not stored at all.
+# Parameters that hold estimators. Those in `rerank` are not stored.
 NOT_STORED = ("estimator", "rerank")
 
-# Tables that an index may hold, which are stored with it.
+# Optional tables of an index, which are stored with it.
 TABLES = ("metadata", "raw", "sample", "encoded_sample")
 
 
@@ -65,11 +65,11 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
         wanted_files=() if trusted is None else ESTIMATOR_FILES,
     )
     if "shards" in header:
-        raise ValueError("The folder holds a ShardedIndex: load it as such.")
+        raise ValueError("The folder holds a ShardedIndex. Load it with that class.")
     if trusted is None and header.get("backend") in list(UNCHECKED):
         raise ValueError(
-            f"The package {header['backend']} does not check all that it reads. If "
-            "you trust who saved the index, load it with trusted=()."
+            f"The package {header['backend']} does not check everything that it reads. "
+            "If you trust the source of the index, load it with trusted=()."
         )
     params = read_params(cls, header, NOT_STORED)
     state = _read_state(header, arrays)
@@ -79,8 +79,8 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
         model = unwrap.find_model(estimator)
         if not state.encodes_alike(model):
             raise ValueError(
-                "The estimator encodes items in another way than they are stored: give "
-                "the one that the index was saved with."
+                "The estimator does not encode items as they are stored. Pass the "
+                "estimator that the index was saved with."
             )
         state = replace(state, estimator=estimator, model=model)
     index = cls(estimator, **params)
@@ -89,13 +89,13 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
 
 
 def plain_params(index, left_out):
-    """Return the parameters of an index as values that JSON holds."""
+    """Return the parameters of an index as values that JSON can represent."""
     names = index._parameter_constraints.keys() - set(left_out)
     return {name: as_plain(getattr(index, name)) for name in sorted(names)}
 
 
 def read_params(cls, header, left_out):
-    """Return the parameters of an index from the header of a folder, checked."""
+    """Check and return the parameters of an index from the header of a folder."""
     params = header.get("params")
     names = cls._parameter_constraints.keys() - set(left_out)
     if not isinstance(params, dict) or params.keys() != names:
@@ -125,7 +125,7 @@ def _read_state(header, arrays):
         item_arrays, verify=item_arrays.verify_all
     )
     if items.n_items != ids.n_rows:
-        raise damaged("it has another number of ids than of items")
+        raise damaged("the numbers of ids and items differ")
     items.remove(np.flatnonzero(~ids.alive))
     stored = dict.fromkeys(TABLES)
     for name in stored.keys() & tables.keys():
@@ -133,7 +133,7 @@ def _read_state(header, arrays):
         parts = arrays.group(f"{name}_")
         stored[name] = PartedTable(_metadata.Stored(parts, tables[name], n_rows))
     if stored["sample"] is None or stored["encoded_sample"] is None:
-        raise damaged("it has no sample of its items")
+        raise damaged("the sample of its items is missing")
     return State(
         estimator=None,
         model=None,
@@ -155,7 +155,7 @@ def _read_features(header):
         and all(isinstance(name, str) for name in names)
         and len(names) in (0, n_features)
     ):
-        raise damaged("its features are described wrongly")
+        raise damaged("the description of its features is invalid")
     return Features(n_features, np.array(names, dtype=object) if names else None)
 
 
@@ -168,15 +168,15 @@ def _read_ids(header, arrays):
         or alive.dtype != bool
         or alive.shape != ids.shape
     ):
-        raise damaged("its ids have the wrong form")
+        raise damaged("its ids have the wrong shape or dtype")
     next_id = None
     if header.get("is_numbered") is True:
-        # Indexes of 0.2.0.dev0 do not store it.
+        # Version 0.2.0.dev0 did not store `next_id`.
         next_id = header.get("next_id")
         if next_id is None and ids.dtype.kind == "i":
             next_id = int(arrays.read("ids").max(initial=-1)) + 1
         if type(next_id) is not int or ids.dtype.kind != "i" or next_id < 0:
-            raise damaged("its ids are described wrongly")
+            raise damaged("the description of its ids is invalid")
     verify = partial(arrays.verify, "ids")
     return Ids(ids, alive, next_id=next_id, verify=verify)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_simlearn.index._texts import StoredTexts, encode_texts
 
-# Kinds of NumPy's dtypes whose columns are stored as they are.
+# Kinds of NumPy dtypes whose columns are stored without conversion.
 PLAIN = "biufmM"
 
 # Types of polars that hold one number per row, and those that hold times.
@@ -25,7 +25,7 @@ MASKED = {
 
 
 def columns_to_arrays(table, kind, name):
-    """Return the arrays of a frame, and a description of its columns.
+    """Return the arrays of a frame and a description of its columns.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def columns_to_arrays(table, kind, name):
 
 
 def columns_from_arrays(arrays, columns, kind, n_rows):
-    """Return the frame of `columns_to_arrays`; raise some error if there is none."""
+    """Return the frame of `columns_to_arrays`; raise an error if that fails."""
     decode = _decode_pandas if kind == "pandas" else _decode_polars
     series = {}
     for i, (column, form) in enumerate(columns):
@@ -155,7 +155,7 @@ def _string_dtype(storage, is_nan):
     options = {"na_value": np.nan} if is_nan else {}
     try:
         return pd.StringDtype(storage, **options)
-    except ImportError:  # of pyarrow
+    except ImportError:  # pyarrow is missing
         return pd.StringDtype("python", **options)
 
 
@@ -205,7 +205,7 @@ def _decode_polars(arrays, form):
         raise ValueError("a mask does not fit its column")
     series = pl.Series(values)
     if series.dtype != _polars_dtype(form):
-        raise ValueError("a column has another type than described")
+        raise ValueError("the type of a column does not match its description")
     if not mask.any():
         return series
     keep = pl.Series(~mask)
@@ -231,7 +231,7 @@ def _polars_dtype(form):
 def _read_plain(arrays, part):
     values = arrays.read(part)
     if values.ndim != 1 or values.dtype.kind not in PLAIN:
-        raise ValueError("a column has the wrong form")
+        raise ValueError("a column has the wrong shape or dtype")
     return values
 
 

@@ -1,4 +1,4 @@
-"""Ids of the items, and which of the items were not removed."""
+"""Ids of the items, with a mask of the items that were not removed."""
 
 import threading
 from functools import cached_property
@@ -9,7 +9,7 @@ LARGEST = np.iinfo(np.int64).max
 
 
 class Ids:
-    """Ids by row, and rows by id. An object of this class never changes.
+    """Ids by row, and rows by id. Objects of this class are immutable.
 
     Parameters
     ----------
@@ -17,11 +17,11 @@ class Ids:
         Unique among the rows that are alive.
 
     alive : ndarray of shape (n_rows,), dtype bool, default=None
-        False where an item was removed; all are there if None.
+        False for removed items. If None, no item was removed.
 
     next_id : int, default=None
-        Number of the next item of a user who gives no ids; None if the user gives
-        them. Numbers of removed items are not given again.
+        Next id if the index assigns ids; None if the user provides them. Ids of removed
+        items are not reused.
 
     verify : callable, default=None
         ``verify(start, stop)`` is called before rows are first read.
@@ -33,12 +33,12 @@ class Ids:
         self.next_id = next_id
         self._verify = verify
         self._buffer = None
-        # Sorted ids and their rows, in parts; those of removed items stay in them.
+        # Sorted ids and their rows, in parts. They include those of removed items.
         self._parts = None
 
     @classmethod
     def numbered(cls, n_items):
-        """Ids 0, 1, ... of a user who gives none."""
+        """Return ids 0, 1, ..., for items without ids of the user."""
         return cls(np.arange(n_items), next_id=n_items)
 
     def __getstate__(self):
@@ -73,18 +73,18 @@ class Ids:
         return ids
 
     def current(self):
-        """Return a copy of the ids of the items that are there, in their order."""
+        """Return a copy of the ids of the items that were not removed, by row."""
         self._verify_all()
         return self.values[self.alive] if self.has_removed else np.array(self.values)
 
     def find(self, ids):
-        """Return the rows of ids; -1 for those that no item has."""
+        """Return the rows of ids; -1 for unknown ids."""
         ids = self.convert(ids)
         found = np.full(ids.shape, -1, dtype=np.int64)
         for values, rows in self._sorted_parts():
             if len(values) == 0:
                 continue
-            # Of rows with one id, only the last may be alive.
+            # If several rows have the same id, only the last one can be alive.
             place = np.maximum(np.searchsorted(values, ids, side="right") - 1, 0)
             found = np.maximum(found, np.where(values[place] == ids, rows[place], -1))
         if self.n_rows:
@@ -92,18 +92,18 @@ class Ids:
         return found
 
     def number(self, n_items):
-        """Return ids for new items of a user who gives none."""
+        """Return ids for new items without ids of the user."""
         if not self.is_numbered:
-            raise ValueError("The index has ids: give those of the new items as well.")
+            raise ValueError("The index was fitted with ids. Pass ids for new items.")
         return number_on(self.next_id, n_items)
 
     def append(self, ids):
-        """Return these ids with others at the end, none of which may be there."""
+        """Return these ids with new ones appended. Raise if an id exists already."""
         known = self.find(ids) >= 0
         if known.any():
             raise ValueError(
-                f"The index already has items with the ids {_show(ids[known])}: "
-                "remove them first, or replace them by `upsert`."
+                f"The index already has items with the ids {_show(ids[known])}. Remove "
+                "them first, or replace them with `upsert`."
             )
         self._verify_all()
         joined = Ids(
@@ -129,7 +129,7 @@ class Ids:
         return remaining
 
     def compact(self):
-        """Return the ids of the items that are there, as rows of their own."""
+        """Return the ids of the items that were not removed, with rows renumbered."""
         compact = Ids(self.current(), next_id=self.next_id)
         if self._parts is not None:
             place = np.cumsum(self.alive) - 1
@@ -141,7 +141,7 @@ class Ids:
         return compact
 
     def convert(self, ids):
-        """Return ids that the user asks for in the type of those that are stored."""
+        """Return ids of the user, converted to the type of the stored ids."""
         ids = read_ids(ids)
         if (ids.dtype.kind == "U") != (self.values.dtype.kind == "U") and len(ids):
             kind = "strings" if self.values.dtype.kind == "U" else "integers"
@@ -150,7 +150,7 @@ class Ids:
 
     @property
     def nothing(self):
-        """Return the id that stands for no item."""
+        """Return the id that marks a missing item."""
         return "" if self.values.dtype.kind == "U" else -1
 
     def _sorted_parts(self):
@@ -166,7 +166,7 @@ class Ids:
 
 
 class _Buffer:
-    """An array with room at its end. What was written once never changes."""
+    """Array with spare capacity at its end. Written rows never change."""
 
     def __init__(self, array):
         self._array, self._n_used = array, len(array)
@@ -176,9 +176,9 @@ class _Buffer:
         return self._array[:n_rows]
 
     def extend(self, n_rows, more):
-        """Return a buffer whose first rows are `n_rows` of this one, then `more`.
+        """Return a buffer with the first `n_rows` rows of this one, then `more`.
 
-        It is this one, if there is room and no other rows follow these already.
+        The same memory is used if it has capacity and holds no further rows.
         """
         dtype = np.result_type(self._array, more)
         end = n_rows + len(more)
@@ -201,7 +201,7 @@ def _merge(parts):
         values, rows = (
             np.concatenate(pair) for pair in zip(parts[-2], parts[-1], strict=True)
         )
-        # Stable, so that of equal ids the one added last stays last.
+        # The sort is stable: of equal ids, the one added last stays last.
         order = np.argsort(values, kind="stable")
         parts = [*parts[:-2], (values[order], rows[order])]
     return parts
@@ -211,8 +211,8 @@ def number_on(start, n_items):
     """Return consecutive ids from `start`; raise if they do not fit into int64."""
     if start + n_items - 1 > LARGEST:
         raise ValueError(
-            f"New items cannot be numbered from {start}, which exceeds 64-bit signed "
-            "integers: give their ids."
+            f"New items cannot be numbered from {start}, because the ids exceed 64-bit "
+            "signed integers. Pass ids."
         )
     return np.arange(start, start + n_items, dtype=np.int64)
 
@@ -222,7 +222,7 @@ def check_ids(ids, n_items):
     ids = read_ids(ids)
     if len(ids) != n_items:
         raise ValueError(
-            f"ids must name each item; got {len(ids)} ids for {n_items} items."
+            f"ids must have one entry per item; got {len(ids)} ids for {n_items} items."
         )
     unique, n_times = np.unique(ids, return_counts=True)
     if len(unique) < n_items:
@@ -237,14 +237,14 @@ def read_ids(ids):
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iuUOT":
         if array is not ids and array.dtype.kind == "f" and _are_integers(ids):
-            raise _too_large()  # which NumPy turns into floats
+            raise _too_large()  # NumPy turns them into floats
         raise _no_ids(array)
     if array.dtype.kind in "iu":
         if array.dtype == np.uint64 and array.max() > LARGEST:
             raise _too_large()
         return array.astype(np.int64, copy=False)
     if array.dtype.kind != "U" or not isinstance(ids, np.ndarray):
-        # NumPy would turn a mixture of numbers and strings into strings.
+        # NumPy would convert a mixture of numbers and strings to strings.
         values = list(ids)
         if all(isinstance(value, str) for value in values):
             return np.array(values, dtype=str)

@@ -1,4 +1,4 @@
-"""Top k for any estimator: the index."""
+"""Index that finds the top k items for any estimator."""
 
 import threading
 from functools import partial
@@ -30,45 +30,47 @@ from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 class SimilarityIndex(
     NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MemoryIndex
 ):
-    r"""The best items for a query, by any similarity of this package.
+    r"""Index of items that finds the best ones for a query.
 
-    Every similarity here is an inner product between a surrogate query and a stored
-    item, so an index stores the items once, encodes a query, and looks for the largest
-    inner products. Read more in the :ref:`User Guide <serving>`.
+    Every similarity of this package that can be indexed is an inner product of an
+    encoded query and an encoded item. The index stores the encoded items, encodes a
+    query, and returns the items with the largest inner products. Read more in the
+    :ref:`User Guide <serving>`.
 
     Parameters
     ----------
     estimator : estimator
         A learner, a hand-made similarity, a transformer (compared by the cosine of its
-        output), a pipeline that ends in one of them, or a search over such. Queries and
-        items run through its own steps. A fitted one is used as it is; one that is not
-        fitted is cloned and fitted by `fit`.
+        output), a pipeline that ends in one of them, or a parameter search over one of
+        them. It encodes queries and items. A fitted estimator is used without a copy.
+        If it is not fitted, `fit` fits a clone.
 
     backend : {"auto", "inverted", "dense", "faiss", "usearch"}, default="auto"
-        How items are stored and searched. "inverted" (sparse) and "dense" are exact;
-        "auto" takes the one that fits the encodings. "faiss" and "usearch" are packages
-        for approximate search of dense encodings. A backend named here gets encodings
-        of its kind, converted where they are of the other.
+        Data structure of the search. "inverted" (for sparse encodings) and "dense" are
+        exact; "auto" selects the one that fits the encodings. "faiss" and "usearch" are
+        packages for approximate search of dense encodings. Encodings are converted to
+        sparse or dense if the backend requires it.
 
     backend_options : dict, default=None
         Keyword arguments of the backend; see the :ref:`User Guide <serving>`.
 
     rerank : list of re-ranking steps, default=None
-        Applied in turn to what `search` finds (:ref:`reranking`). A fitted step is used
-        as it is; of one that is not fitted, a copy is fitted on the index.
+        Steps that `search` applies in turn to its results (:ref:`reranking`). A fitted
+        step is used without a copy. If a step is not fitted, a copy is fitted on the
+        index.
 
     n_candidates : int, default=100
-        How many of the best items the steps get. The others follow behind them.
+        Number of best items that are re-ranked. The other items are ranked after them.
 
     n_neighbors : int, default=5
-        Neighbours that `kneighbors`, `kneighbors_graph` and `transform` look for.
+        Number of neighbours for `kneighbors`, `kneighbors_graph` and `transform`.
 
     store_items : bool, default=False
-        Keep the items as they were given too. `set_estimator` can then encode them
-        anew, and `kneighbors` can search for the items themselves.
+        Store the original items, too. Then `set_estimator` can encode them again, and
+        `kneighbors` can use the items as queries.
 
     n_jobs : int, default=None
-        Threads that search. The results do not depend on it.
+        Number of threads of a search. The results do not depend on it.
 
     Attributes
     ----------
@@ -82,16 +84,16 @@ class SimilarityIndex(
         Ids of the items, in the order in which they were added.
 
     metadata_ : list, frame, structured array or None
-        What was given about the items, in the same order.
+        Metadata of the items, in the same order; None if `fit` got none.
 
     n_items_ : int
         Number of items, without those that were removed.
 
     n_features_in_ : int
-        Width of the items, where they have one.
+        Number of features of the items, if they have a fixed number.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the items, if they had any.
+        Column names of the items, if they have names.
 
     See Also
     --------
@@ -99,14 +101,14 @@ class SimilarityIndex(
 
     Notes
     -----
-    Of items with the same score, the one that was added first comes first.
+    Items with the same score are returned in the order in which they were added.
 
-    Re-ranking concerns `search` alone, not the methods that return distances.
+    Only `search` re-ranks its results. The methods that return distances do not.
 
-    Neighbours are told by the cosine distance, one minus the similarity. That is a
-    distance only if queries and items are encoded with unit length: other encodings
-    are refused by the methods that return distances, never by `search`. A row
-    of zeros, which has no direction, is at distance 1 from everything.
+    The distance of neighbours is the cosine distance, one minus the similarity. This is
+    a distance only if the encodings of queries and items have unit length. For other
+    encodings, the methods that return distances raise an error, but `search` does not.
+    A row of zeros has distance 1 from all others.
 
     Examples
     --------
@@ -156,22 +158,22 @@ class SimilarityIndex(
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None, ids=None, metadata=None):
-        """Store items, and fit the estimator on them unless it is fitted.
+        """Store items, and fit the estimator on them if it is not fitted.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_items, n_features)
-            Items; whatever the first step of the estimator takes.
+            Items, in any form that the first step of the estimator accepts.
 
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
-            Labels or relevance matrix, for an estimator that is not fitted.
+            Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,), default=None
-            What `search` calls the items: integers or strings, each once. Their numbers
-            0, 1, ... if None.
+            Unique ids, integers or strings, that `search` returns. If None, the items
+            get the ids 0, 1, ....
 
         metadata : list of dict, frame or structured array, default=None
-            More about the items, one row per item, for `search` to filter by.
+            Metadata with one row per item. `search` can filter by it.
 
         Returns
         -------
@@ -186,7 +188,7 @@ class SimilarityIndex(
         return self
 
     def search(self, X, k=10, *, groups=None, exclude=None, filter=None, features=None):
-        """The best items for each query.
+        """Return the best items for each query.
 
         Parameters
         ----------
@@ -198,27 +200,29 @@ class SimilarityIndex(
 
         groups : array-like of shape (n_queries,), default=None
             Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`: the
-            queries of a set search as one. Results are in the sorted order of the sets.
+            queries of a set are combined into one. Results are in the sorted order of
+            the sets.
 
         exclude : array-like of length n_queries (or n_sets), default=None
-            Ids that are left out of the results, one per query or a list per query.
-            Ids that the index does not hold are ignored.
+            Ids to exclude from the results, one or a list per query. Unknown ids are
+            ignored.
 
         filter : array-like or callable, default=None
-            Restricts the results to some items: a boolean mask in the order of `ids_`,
-            a list of ids, or a function that gets the metadata and returns the mask.
-            Metadata that is a list of dicts is handed over dict by dict.
+            Items to which the results are restricted: a boolean mask in the order of
+            `ids_`, a list of ids, or a function that takes the metadata and returns the
+            mask. If the metadata is a list of dicts, the function is called with one
+            dict at a time and returns a bool.
 
         features : LocalFeatures, default=None
-            Local features of the queries, for re-ranking steps that compare these; `X`
-            itself if None.
+            Local features of the queries, for re-ranking steps that compare them. If
+            None, `X` is used.
 
         Returns
         -------
         result : SearchResult
-            A pair ``scores, ids``, with the metadata of what was found; see
+            Pair ``scores, ids``, with the metadata of the items found; see
             :class:`~sklearn_simlearn.index.SearchResult`. Scores are similarities, or
-            what the last re-ranking step gave instead.
+            the scores of the last re-ranking step.
         """
         index = self._snapshot()
         index._check_estimator()
@@ -248,11 +252,12 @@ class SimilarityIndex(
             New items.
 
         ids : array-like of shape (n_items,), default=None
-            Their ids, none of them in the index. May be None if `fit` got none: they
-            are then numbered on. Numbers of removed items are not given again.
+            Ids of the new items, none of which may be in the index. If `fit` was called
+            without ids, None continues the numbering. Ids of removed items are not
+            reused.
 
         metadata : list of dict, frame or structured array, default=None
-            Of the kind that `fit` got.
+            Metadata of the same type and columns as in `fit`.
 
         Returns
         -------
@@ -266,10 +271,10 @@ class SimilarityIndex(
         return self
 
     def upsert(self, X, ids, metadata=None):
-        """Add items, and replace those that the index has already.
+        """Add items, and replace those with the same ids.
 
-        A search sees all of the change or nothing of it. Items that are replaced count
-        as added last.
+        The change is atomic for concurrent searches. Replaced items count as added
+        last.
 
         Parameters
         ----------
@@ -277,10 +282,10 @@ class SimilarityIndex(
             Items.
 
         ids : array-like of shape (n_items,)
-            Their ids, each once.
+            Unique ids of the items.
 
         metadata : list of dict, frame or structured array, default=None
-            Of the kind that `fit` got.
+            Metadata of the same type and columns as in `fit`.
 
         Returns
         -------
@@ -291,7 +296,7 @@ class SimilarityIndex(
             index = self._snapshot_to_change()
             state = index._state
             if ids is None:
-                raise ValueError("upsert needs the ids of the items.")
+                raise ValueError("upsert requires the ids of the items.")
             ids, metadata = state.read_new(X, ids, metadata)
             rows = state.ids.find(ids)
             state = state.remove(rows[rows >= 0])
@@ -299,7 +304,7 @@ class SimilarityIndex(
         return self
 
     def remove(self, ids):
-        """Remove items; `search` finds them no more.
+        """Remove items, so that `search` no longer returns them.
 
         Parameters
         ----------
@@ -320,8 +325,8 @@ class SimilarityIndex(
     def compact(self):
         """Free the memory of removed items.
 
-        A change does so by itself once more than a quarter of the rows is of removed
-        items. A search never does.
+        Changes of the index do this automatically if removed items take more than a
+        quarter of the rows. A search never does.
 
         Returns
         -------
@@ -334,23 +339,23 @@ class SimilarityIndex(
         return self
 
     def set_estimator(self, estimator):
-        """Replace the estimator, and keep the stored items where that is right.
+        """Replace the estimator, and encode the items again if needed.
 
-        They are kept if the new estimator encodes items as the old one did, which is
-        checked on the items themselves with ``store_items=True``, otherwise on a sample
-        of them. If it does not, they are encoded anew, which needs
-        ``store_items=True``.
+        If the new estimator encodes items as the old one did, the stored items are
+        kept. This is checked on all items if ``store_items=True``, otherwise on a
+        sample of them. If the encodings differ, the items are encoded again, which
+        requires ``store_items=True``.
 
         Parameters
         ----------
         estimator : estimator
-            A fitted one, for the same kind of items.
+            Fitted estimator for the same type of items.
 
         Returns
         -------
         self : object
-            The index itself. Its parameter `estimator` stays as it was; `estimator_` is
-            the new one.
+            The index itself. Its parameter `estimator` is unchanged; `estimator_` is
+            the new estimator.
         """
         check_is_fitted(self)
         model = unwrap.find_model(estimator)
@@ -361,7 +366,7 @@ class SimilarityIndex(
         return self
 
     def set_search_options(self, **options):
-        """Change options of the backend that concern the search only.
+        """Change those options of the backend that affect only the search.
 
         Parameters
         ----------
@@ -378,27 +383,28 @@ class SimilarityIndex(
             known = SEARCH_OPTIONS.get(self.backend_, set())
             if not known.issuperset(options):
                 raise ValueError(
-                    f"The search of backend {self.backend_!r} has the options "
+                    f"The search options of backend {self.backend_!r} are "
                     f"{sorted(known)}; got {sorted(options)}."
                 )
             self._state = self._state.with_search_options(as_plain(options))
         return self
 
     def save(self, folder, *, include_estimator=True):
-        """Store the index in a folder, replacing the one that it holds.
+        """Store the index in a folder. Replace the index that the folder holds.
 
         A process that opens the folder during a save sees either the old or the new
-        index. A save that fails or is interrupted leaves the old one. Re-ranking steps
-        are not stored: `load` the index and give them by ``set_params(rerank=[...])``.
+        index. A save that fails or is interrupted leaves the old index unchanged.
+        Re-ranking steps are not stored: after `load`, set them with
+        ``set_params(rerank=[...])``.
 
         Parameters
         ----------
         folder : path-like
-            Made if it does not exist.
+            Folder, created if it does not exist.
 
         include_estimator : bool, default=True
-            Store the estimator too, by the package skops; of a search, the best
-            estimator.
+            Store the estimator, too, with the package skops. Of a parameter search,
+            store the best estimator.
         """
         index = self._snapshot()
         if include_estimator:
@@ -409,29 +415,29 @@ class SimilarityIndex(
     def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
         """Open an index that `save` stored.
 
-        Nothing in the folder is unpickled. What the search relies on is checked, and
-        the checksum of a block is compared when the block is first touched.
+        Nothing in the folder is unpickled. Everything that a search relies on is
+        checked. The checksum of a block is checked when the block is first read.
 
         Parameters
         ----------
         folder : path-like
-            Where the index was saved.
+            Folder in which the index was saved.
 
         mmap : bool, default=True
-            Map the arrays into memory instead of reading them: an index of any size
-            opens at once, and processes share its memory.
+            Map the arrays into memory instead of reading them. Then an index of any
+            size opens immediately, and processes share its memory.
 
         estimator : estimator, default=None
-            A fitted estimator for the queries, instead of the stored one. It must
+            Fitted estimator for the queries, used instead of the stored one. It must
             encode items as they are stored.
 
         trusted : sequence of str, default=None
             Load the stored estimator. Its types must be listed here, unless they are
-            estimators of this package or trusted by skops; functions other than
-            ufuncs always have to be listed. None does not load the estimator;
-            ``trusted=()`` loads it if no other types occur. Indexes of
-            FAISS and usearch are opened only if `trusted` is not None, because these
-            packages do not check all that they read.
+            estimators of this package or trusted by skops; functions other than ufuncs
+            always have to be listed. None does not load the estimator; ``trusted=()``
+            loads it if no other types occur. Indexes of FAISS and usearch are opened
+            only if `trusted` is not None, because these packages do not check
+            everything that they read.
 
         verify : bool, default=False
             Check all checksums now.
@@ -439,7 +445,8 @@ class SimilarityIndex(
         Returns
         -------
         index : SimilarityIndex
-            The index. Without estimator it can be searched only after `set_estimator`.
+            The index. If it is loaded without an estimator, call `set_estimator` before
+            a search.
         """
         return read_index(
             cls,
@@ -450,10 +457,10 @@ class SimilarityIndex(
             verify=verify,
         )
 
-    # -- inside --
+    # -- private methods --
 
     def _snapshot_to_change(self, need_estimator=True):
-        """Return a snapshot, without removed rows if these have become too many."""
+        """Return a snapshot, compacted if too many rows were removed."""
         index = self._snapshot()
         if need_estimator:
             index._check_estimator()
@@ -472,7 +479,7 @@ class SimilarityIndex(
         return state.add(X, encoded, ids, metadata, n_threads=self._n_threads)
 
     def _find_steps(self, index):
-        """Return the steps for a snapshot; fit them if the index or they changed."""
+        """Return the fitted steps for a snapshot, from the cache if possible."""
         with vars(self).setdefault("_steps_lock", threading.RLock()):
             steps = self._steps
             if steps is None or not steps.serve(index):

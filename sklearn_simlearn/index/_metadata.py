@@ -1,4 +1,4 @@
-"""Tables of the user, one row per item: cut, joined, and turned into arrays."""
+"""Tables with one row per item: slicing, concatenation, and conversion to arrays."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from sklearn_simlearn.index._frames import columns_from_arrays, columns_to_array
 from sklearn_simlearn.index._texts import StoredTexts, encode_texts
 from sklearn_simlearn.index.backends._blocked_items import check_offsets, check_range
 
-# What tables of local features are called in a folder.
+# Kind of tables of local features in a folder.
 FEATURES = "local features"
 
 
 def take(table, rows):
-    """Rows of a table of any kind."""
+    """Return some rows of a table of any kind."""
     if isinstance(table, Sequence):
         return [table[row] for row in rows]
     return safe_indexing(table, rows)
 
 
 def join(first, second):
-    """Two tables of one kind, one under the other."""
+    """Return the concatenation of two tables of the same kind."""
     if sparse.issparse(first):
         return sparse.vstack([first, second], format="csr")
     if isinstance(first, Sequence):
@@ -39,12 +39,12 @@ def join(first, second):
 
 
 def as_table(X):
-    """Samples in a form that can be cut, joined and stored."""
+    """Return samples in a form that can be sliced, concatenated and stored."""
     if sparse.issparse(X):
         return X.tocsr()
     if isinstance(X, np.ndarray) or _frame_module(X) is not None:
         return X
-    if hasattr(X, "concatenate"):  # rows of a kind of their own, such as LocalFeatures
+    if hasattr(X, "concatenate"):  # a custom container, such as LocalFeatures
         return X
     if isinstance(X, Sequence) and isinstance(X[0], str | dict):
         return list(X)
@@ -52,11 +52,11 @@ def as_table(X):
 
 
 def check_metadata(metadata, n_items, like=None):
-    """A table with one row per item, of the kind and the columns of another."""
+    """Return metadata, checked against the items and the metadata of the index."""
     if metadata is None:
         if like is not None:
             raise ValueError(
-                "The index has metadata: give that of the new items as well."
+                "The index has metadata. Pass metadata of the new items, too."
             )
         return None
     kind = _kind(metadata)
@@ -66,7 +66,7 @@ def check_metadata(metadata, n_items, like=None):
             f"structured array; got {type(metadata).__name__}."
         )
     if kind == "list" and not all(isinstance(row, dict) for row in metadata):
-        raise ValueError("metadata must hold dicts, one per item, if it is a list.")
+        raise ValueError("If metadata is a list, it must hold one dict per item.")
     if num_samples(metadata) != n_items:
         raise ValueError(
             f"metadata must have one row per item; got {num_samples(metadata)} for "
@@ -74,7 +74,7 @@ def check_metadata(metadata, n_items, like=None):
         )
     if like is not None and _layout(metadata) != _layout(like):
         raise ValueError(
-            "metadata must have the kind and the columns of that of the index."
+            "metadata must have the type and columns of the metadata of the index."
         )
     if kind == "pandas":
         return metadata.reset_index(drop=True)
@@ -82,14 +82,14 @@ def check_metadata(metadata, n_items, like=None):
 
 
 def to_arrays(table, name):
-    """Arrays of a table, and a description with which `from_arrays` restores it.
+    """Return the arrays and the description of a table for `from_arrays`.
 
     Parameters
     ----------
     table : sparse matrix, ndarray, list, LocalFeatures, pandas or polars frame
 
     name : str
-        What an error message calls it.
+        Name of the table in error messages.
     """
     kind = _kind(table)
     if kind == "csr":
@@ -108,7 +108,7 @@ def to_arrays(table, name):
 
 
 def from_arrays(arrays, description):
-    """A table from verified arrays; what cannot be one is refused.
+    """Return a table from verified arrays; raise if they do not form one.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def from_arrays(arrays, description):
         if kind == "csr":
             return _read_csr(arrays, description["shape"])
         if kind == FEATURES:
-            # Not at the top: that package stores its features by modules of this one.
+            # Imported here because feature_extraction imports modules of this package.
             from sklearn_simlearn.feature_extraction import LocalFeatures
 
             return LocalFeatures._from_arrays({n: arrays.read(n) for n in arrays})
@@ -142,7 +142,7 @@ def _read_csr(arrays, shape):
     data, indices, indptr = (
         arrays.read(part) for part in ("data", "indices", "indptr")
     )
-    # By comparisons: the differences that SciPy checks may overflow.
+    # Values are compared, because the differences that SciPy checks may overflow.
     if (
         data.dtype.kind not in "biuf"
         or indices.dtype not in (np.int32, np.int64)
@@ -151,14 +151,14 @@ def _read_csr(arrays, shape):
         or data.shape != indices.shape
         or indptr.shape != (n_rows + 1,)
     ):
-        raise ValueError("a sparse matrix has arrays of wrong forms")
+        raise ValueError("the arrays of a sparse matrix have wrong shapes or dtypes")
     check_offsets(indptr, len(indices), "indptr")
     check_range(indices, n_columns, "indices")
     return sparse.csr_array((data, indices, indptr), shape=(n_rows, n_columns))
 
 
 class Stored:
-    """A table in a folder that nobody has asked for yet."""
+    """Table in a folder, read on first access."""
 
     def __init__(self, arrays, description, n_rows=None):
         self._arrays, self._description, self._n_rows = arrays, description, n_rows
@@ -166,7 +166,7 @@ class Stored:
     def read(self):
         table = from_arrays(self._arrays, self._description)
         if self._n_rows not in (None, num_samples(table)):
-            raise damaged("a table has another number of rows than the index")
+            raise damaged("the numbers of rows of a table and of the index differ")
         return table
 
 
@@ -182,8 +182,8 @@ def _kind(table):
     module = _frame_module(table)
     if module is None:
         raise ValueError(
-            f"{type(table).__name__} is no table that an index can hold: use an "
-            "array, a list, or a pandas or polars frame."
+            f"{type(table).__name__} cannot be stored in an index. Use an array, a "
+            "list, or a pandas or polars frame."
         )
     return module.__name__
 
@@ -196,7 +196,7 @@ def _layout(table):
 
 
 def _frame_module(table):
-    """The package of a data frame."""
+    """Return the package of a data frame."""
     package = type(table).__module__.partition(".")[0]
     if package in ("pandas", "polars") and hasattr(table, "columns"):
         return __import__(package)

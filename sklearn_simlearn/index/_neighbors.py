@@ -1,4 +1,4 @@
-"""Nearest items, in the terms of scikit-learn's neighbours."""
+"""Nearest items with the interface of scikit-learn's neighbours."""
 
 from numbers import Integral, Real
 
@@ -8,35 +8,35 @@ from scipy import sparse
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.index import _metadata
 
-# Neighbours that a search within a radius first asks for.
+# Number of neighbours of the first search within a radius.
 FIRST_NEIGHBORS = 32
 
 
 class NeighborsMixin:
-    """Methods of an index that return distances, one minus the similarity."""
+    """Methods of an index that return distances: one minus the similarity."""
 
     def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
-        """The nearest items, by one minus the similarity.
+        """Return the nearest items. The distance is one minus the similarity.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
-            Queries. If None, the items themselves, none of which is its own neighbour;
-            this needs ``store_items=True``.
+            Queries. If None, the items are the queries, and an item is not its own
+            neighbour. This requires ``store_items=True``.
 
         n_neighbors : int, default=None
-            Number of neighbours; that of the index if None.
+            Number of neighbours. If None, `n_neighbors` of the index.
 
         return_distance : bool, default=True
-            Return distances too.
+            Return the distances, too.
 
         Returns
         -------
         distances : ndarray of shape (n_queries, n_neighbors)
-            Ascending. Only with `return_distance`.
+            Distances in ascending order. Returned only if `return_distance` is True.
 
         indices : ndarray of shape (n_queries, n_neighbors)
-            Numbers of the items in `ids_`.
+            Positions of the items in `ids_`.
         """
         index = self._snapshot()
         n_neighbors = index.n_neighbors if n_neighbors is None else n_neighbors
@@ -55,14 +55,14 @@ class NeighborsMixin:
         if (rows < 0).any():
             raise ValueError(
                 f"The backend {index.backend_!r} found fewer than {n_neighbors} "
-                "neighbours for some queries: let it look at more items by "
+                "neighbours for some queries. Let it visit more items with "
                 "backend_options."
             )
         indices = _places(index)[rows]
         return (_distance(scores), indices) if return_distance else indices
 
     def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
-        """Graph of the nearest items.
+        """Return the graph of the nearest items.
 
         Parameters
         ----------
@@ -73,12 +73,13 @@ class NeighborsMixin:
             As for `kneighbors`.
 
         mode : {"connectivity", "distance"}, default="connectivity"
-            Store ones, or distances.
+            Values of the graph: ones or distances.
 
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_items)
-            Each row in the order of distance, as scikit-learn wants precomputed graphs.
+            Graph. Each row is sorted by distance, as scikit-learn requires of
+            precomputed graphs.
         """
         _check_mode(mode)
         index = self._snapshot()
@@ -91,7 +92,7 @@ class NeighborsMixin:
         )
 
     def radius_neighbors(self, X=None, radius=0.5, return_distance=True):
-        """All items within a distance.
+        """Return all items within a distance.
 
         Parameters
         ----------
@@ -99,18 +100,18 @@ class NeighborsMixin:
             As for `kneighbors`.
 
         radius : float, default=0.5
-            Largest distance: items with a similarity of at least ``1 - radius``.
+            Largest distance. Items have a similarity of at least ``1 - radius``.
 
         return_distance : bool, default=True
-            Return distances too.
+            Return the distances, too.
 
         Returns
         -------
         distances : ndarray of shape (n_queries,) of ndarray
-            Ascending. Only with `return_distance`.
+            Distances in ascending order. Returned only if `return_distance` is True.
 
         indices : ndarray of shape (n_queries,) of ndarray
-            Numbers of the items in `ids_`.
+            Positions of the items in `ids_`.
         """
         index = self._snapshot()
         if not (isinstance(radius, Real) and radius >= 0):
@@ -130,7 +131,7 @@ class NeighborsMixin:
             )
             found = _distance(scores)
             within = (found <= radius) & (rows >= 0)
-            # A query is done once its last neighbour lies outside or none are left.
+            # A query is complete if its last neighbour is outside or no items are left.
             is_done = ~within[:, -1] if k < n_items else np.ones(len(rows), bool)
             for i in np.flatnonzero(is_done):
                 distances[waiting[i]] = found[i, within[i]]
@@ -139,7 +140,7 @@ class NeighborsMixin:
         return (distances, indices) if return_distance else indices
 
     def radius_neighbors_graph(self, X=None, radius=0.5, mode="connectivity"):
-        """Graph of all items within a distance.
+        """Return the graph of all items within a distance.
 
         Parameters
         ----------
@@ -150,12 +151,12 @@ class NeighborsMixin:
             As for `radius_neighbors`.
 
         mode : {"connectivity", "distance"}, default="connectivity"
-            Store ones, or distances.
+            Values of the graph: ones or distances.
 
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_items)
-            Each row in the order of distance.
+            Graph. Each row is sorted by distance.
         """
         _check_mode(mode)
         index = self._snapshot()
@@ -173,10 +174,10 @@ class NeighborsMixin:
         )
 
     def transform(self, X):
-        """Graph of distances to the nearest items, for estimators that take one.
+        """Return the graph of distances to the nearest items, for other estimators.
 
-        As in :class:`~sklearn.neighbors.KNeighborsTransformer`, there is one neighbour
-        more than `n_neighbors`, since an item is its own neighbour.
+        As in :class:`~sklearn.neighbors.KNeighborsTransformer`, a row has one neighbour
+        more than `n_neighbors`, because an item is its own neighbour.
 
         Parameters
         ----------
@@ -186,7 +187,7 @@ class NeighborsMixin:
         Returns
         -------
         graph : csr_matrix of shape (n_queries, n_items)
-            Distances.
+            Graph of distances.
         """
         index = self._snapshot()
         n_neighbors = min(index.n_neighbors + 1, index.n_items_)
@@ -194,32 +195,33 @@ class NeighborsMixin:
 
 
 def _read_queries(index, X):
-    """Return queries, and what is left out of the neighbours of each."""
+    """Return the queries, and the ids to exclude from the neighbours of each."""
     if X is not None:
         return X, None
     raw = index._state.current_raw()
     if raw is None:
         raise ValueError(
-            "X=None searches for the items themselves, which the index keeps only "
-            "with store_items=True."
+            "X=None uses the items as queries, which the index stores only with "
+            "store_items=True."
         )
     return raw, index.ids_
 
 
 def _places(index):
-    """Return the number of each row among the items that were not removed."""
+    """Return the position of each row among the items that were not removed."""
     return np.cumsum(index._state.ids.alive) - 1
 
 
 def _distance(scores):
-    """One minus the similarity; rounding may take that of equals below zero."""
+    """Return one minus the similarity; replace negative rounding errors by zero."""
     return np.maximum(1 - scores, 0)
 
 
 def no_distance(what):
     return ValueError(
-        f"One minus the similarity is no distance, because some encoded {what} are not "
-        "of unit length. Use `search`, or an estimator that normalises both sides."
+        f"One minus the similarity is not a distance, because some encoded {what} do "
+        "not have unit length. Use `search`, or an estimator that normalises queries "
+        "and items."
     )
 
 

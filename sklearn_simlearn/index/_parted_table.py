@@ -1,4 +1,4 @@
-"""Rows of the user, which grow without being copied."""
+"""Table of the user that grows without a copy of all rows."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -9,15 +9,15 @@ from sklearn_simlearn.index import _metadata
 
 
 class PartedTable:
-    """A table in parts that never change; added rows are one more part.
+    """Table in immutable parts. Added rows become a new part.
 
-    Shorter parts before an added one are merged into it, so that a row is moved a
-    logarithmic number of times and the parts stay few.
+    Shorter parts before a new part are merged into it. So each row is copied a
+    logarithmic number of times, and the number of parts is logarithmic.
 
     Parameters
     ----------
     *parts : tables of one kind
-        Any of them may be a `_metadata.Stored`, which is read when it is asked for.
+        Parts. A `_metadata.Stored` is read on first access.
     """
 
     def __init__(self, *parts):
@@ -25,7 +25,7 @@ class PartedTable:
 
     @property
     def first_part(self):
-        """Return some rows, which show the kind of the table."""
+        """Return some rows that show the type of the table."""
         return self._read()[0]
 
     def append(self, table):
@@ -60,7 +60,7 @@ class PartedTable:
             table = parts[0]
             for more in parts[1:]:
                 table = _metadata.join(table, more)
-            # Replaced at once: the rows stay the same for other threads.
+            # The assignment is atomic, and other threads read the same rows.
             self._parts = (table,)
         return self._parts[0]
 
@@ -84,7 +84,7 @@ def _count(table):
 
 
 def independent(table):
-    """Return a copy of a table, which no later change of the given one reaches."""
+    """Return a copy of a table that shares no memory with the original."""
     if isinstance(table, Sequence) and all(isinstance(row, str) for row in table):
         return list(table)
     return deepcopy(table)

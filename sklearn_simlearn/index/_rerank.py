@@ -1,8 +1,8 @@
-"""Re-ranking: steps that look again at the best items of a search.
+"""Re-ranking steps, which reorder the best items of a search.
 
-A step is an estimator with `fit(database)` and `rerank(queries, scores, ids)`, which
-returns scores and ids, each row in its new order. An index fits it on a snapshot of
-itself, which never changes, and hands it the queries as `Queries`.
+A step is an estimator with `fit(database)` and `rerank(queries, scores, ids)`. The
+latter returns scores and ids, each row in its new order. An index fits a step on an
+immutable snapshot of itself and passes the queries as `Queries`.
 """
 
 from copy import copy
@@ -18,27 +18,27 @@ from sklearn_simlearn.index._base import is_fitted
 from sklearn_simlearn.index._encoded_items import as_kind
 from sklearn_simlearn.index._filters import cut_lists, read_exclude
 
-# Queries that are re-ranked at a time, which bounds what a step has to hold.
+# Number of queries that are re-ranked at a time. It bounds the memory of a step.
 N_QUERIES = 256
 
 
 @dataclass
 class Queries:
-    """The queries of a running search, as re-ranking steps see them.
+    """Queries of a running search, passed to re-ranking steps.
 
     Attributes
     ----------
     index : SimilarityIndex
-        Snapshot of the index that is searched.
+        Snapshot of the index.
 
     X : samples
-        As `search` got them.
+        Queries as passed to `search`.
 
     features : LocalFeatures or None
-        Of the queries, if `search` got any.
+        Local features of the queries, if passed to `search`.
 
     ids : ndarray or None
-        Of the queries, if these are items of the index.
+        Ids of the queries, if the queries are items of the index.
     """
 
     index: Any
@@ -50,7 +50,7 @@ class Queries:
     allowed: np.ndarray | None = None
 
     def encode(self):
-        """Surrogate queries, one row per list of candidates."""
+        """Return encoded queries, one row per list of candidates."""
         sets = self.index._read_sets(self.groups, num_samples(self.X))
         parts = [Q for _, _, Q in self.index._encode_queries(self.X, sets, 1)]
         return (
@@ -58,14 +58,14 @@ class Queries:
         )
 
     def encode_items(self, ids):
-        """Surrogate queries of stored items."""
+        """Return stored items, encoded as queries."""
         rows = self.index._state.ids.find(ids)
         return Queries(self.index, stored_items(self.index).take(rows)).encode()
 
     def search(self, Q, k):
-        """Return scores and ids of the best items for surrogate queries.
+        """Return scores and ids of the best items for encoded queries.
 
-        The filter of the running search holds for this one too.
+        The filter of the running search is applied, too.
         """
         state = self.index._state
         scores, rows = state.items.search(
@@ -77,9 +77,9 @@ class Queries:
         return scores, state.ids.take(rows)
 
     def is_excluded(self, ids):
-        """Mask of candidates that are the query itself, or that the user excludes.
+        """Return the mask of candidates that are the query itself or excluded.
 
-        They stay in the lists until the end, and a step may learn nothing from them.
+        They are removed only after the last step. A step must not learn from them.
         """
         if self.ids is not None:
             return ids == self.ids[:, None]
@@ -91,36 +91,37 @@ class Queries:
 
 @dataclass(frozen=True)
 class Steps:
-    """Fitted re-ranking steps of an index, and what they were fitted for."""
+    """Fitted re-ranking steps, and the index that they were fitted on."""
 
     state: Any
     given: Any
     fitted: tuple
 
     def serve(self, index):
-        """Whether the steps are those of a snapshot of an index."""
+        """Return whether the steps were fitted on this snapshot of an index."""
         return self.state is index._state and self.given is index.rerank
 
 
 def fit_steps(index):
     """Fit the re-ranking steps of an index in turn, on a snapshot of it.
 
-    What each step finds in the index is the work of those before it.
+    If a step searches the index, the steps before it re-rank the results.
     """
     if index.rerank is None and index._state.lost_steps:
         raise ValueError(
             "The index was saved with re-ranking steps, which are not stored "
-            f"({', '.join(index._state.lost_steps)}): give them anew by "
-            "`set_params(rerank=[...])`, or go without by `set_params(rerank=[])`."
+            f"({', '.join(index._state.lost_steps)}). Set them with "
+            "`set_params(rerank=[...])`, or search without them after "
+            "`set_params(rerank=[])`."
         )
     given = list(index.rerank or [])
     for step in given:
         if not (hasattr(step, "fit") and hasattr(step, "rerank")):
-            raise TypeError(f"A re-ranking step has fit and rerank; got {step!r}.")
+            raise TypeError(f"Re-ranking steps must have fit and rerank; got {step!r}.")
     steps = Steps(index._state, index.rerank, ())
     for step in given:
         index._steps = steps
-        # Not a clone: a fitted verifier within a step stays fitted.
+        # A clone would lose the fit of a verifier within the step.
         fitted = step if is_fitted(step) else copy(step).fit(index)
         steps = replace(steps, fitted=(*steps.fitted, fitted))
     return steps
@@ -137,7 +138,7 @@ def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
         )
     if exclude is not None:
         exclude = read_exclude(exclude, index._state.ids, n_results)
-    # Queries of a set cannot be parted.
+    # Queries of the same set must be in the same batch.
     length = n_queries if groups is not None else N_QUERIES
     scores, rows = [], []
     for start in range(0, n_queries, length):
@@ -158,9 +159,10 @@ def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
 
 
 def neighbor_lists(index, k):
-    """Yield scores and ids of what the items find, themselves included, in batches.
+    """Yield scores and ids of a search for the stored items, in batches.
 
-    The lists hold the best k, after those steps of the index that are fitted so far.
+    A list holds the best k items, re-ranked by the steps that are fitted so far. It
+    includes the item itself.
     """
     raw, ids = stored_items(index), index._state.ids
     alive = np.flatnonzero(ids.alive)
@@ -174,11 +176,11 @@ def neighbor_lists(index, k):
 
 
 def stored_items(index):
-    """Return the items of an index as they were given, by row."""
+    """Return the original items of an index, by row."""
     if index._state.raw is None:
         raise ValueError(
-            "This re-ranking step searches with stored items, which the index "
-            "keeps only with store_items=True."
+            "This re-ranking step uses items as queries, which the index stores only "
+            "with store_items=True."
         )
     return index._state.raw
 
@@ -186,8 +188,8 @@ def stored_items(index):
 def _apply(steps, queries, k):
     """Return scores and rows of the k best items for a batch of queries.
 
-    What the user excludes is excluded from the result only: a query that is an
-    item itself keeps its place among its neighbours until then.
+    Excluded items are removed after re-ranking, so that a query that is an item of the
+    index is re-ranked with its neighbours.
     """
     index, ids = queries.index, queries.index._state.ids
     n_more = 0
@@ -217,9 +219,10 @@ def _apply(steps, queries, k):
 
 
 def _put_first(best_scores, best_rows, scores, rows):
-    """A list that a step has made, and what it left of the list before it.
+    """Return the list of a step, followed by the candidates that it dropped.
 
-    The rest keeps its order and its differences, at scores below those of the step.
+    The dropped candidates keep their order and their differences in score. Their scores
+    are shifted below those of the step.
     """
     is_found = best_rows >= 0
     best_scores, best_rows = best_scores[is_found], best_rows[is_found]

@@ -1,4 +1,4 @@
-"""The result of a search."""
+"""Result of a search."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ class _ScoresAndIds(NamedTuple):
 
 
 class SearchResult(_ScoresAndIds):
-    """Best items for each query: a pair of scores and ids, with the metadata.
+    """Best items for each query: a pair of scores and ids, with metadata.
 
-    ``scores, ids = index.search(X)`` unpacks it. Read more in the
-    :ref:`User Guide <search-result>`.
+    ``scores, ids = index.search(X)`` unpacks the result. Read more in the :ref:`User
+    Guide <search-result>`.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class SearchResult(_ScoresAndIds):
         Ids of the items; -1 or "" where the score is -inf.
 
     take_metadata : callable, default=None
-        Function without arguments that returns the metadata of the items that were
-        found, one row for each, query by query. None if the index has no metadata.
+        Function without arguments that returns the metadata of the items found, one row
+        per item, ordered by query. None if the index has no metadata.
 
     missing : sequence of str, default=()
         Names of the shards that did not answer.
@@ -37,8 +37,8 @@ class SearchResult(_ScoresAndIds):
     Attributes
     ----------
     missing : list of str
-        Names of the shards that did not answer, of a
-        :class:`~sklearn_simlearn.index.ShardedIndex`.
+        Names of the shards of a :class:`~sklearn_simlearn.index.ShardedIndex` that did
+        not answer.
 
     Examples
     --------
@@ -73,11 +73,11 @@ class SearchResult(_ScoresAndIds):
 
     @property
     def metadata(self):
-        """Metadata of the items, a table for each query, the best item first.
+        """Return the metadata of the items: a table per query, the best item first.
 
-        The tables are of the kind that the index was given, and hold no rows where
-        there are no more items. The metadata is that of the index at the time of the
-        search, looked up when it is first asked for. None if the index has none.
+        The tables have the type of the metadata of the index. They have no rows for
+        missing items. The metadata is that at the time of the search; it is read on
+        first access. None if the index has no metadata.
         """
         rows = self._metadata_rows()
         if rows is None:
@@ -95,15 +95,15 @@ class SearchResult(_ScoresAndIds):
         Returns
         -------
         frame : DataFrame
-            Columns are `query`, the number of the query; `rank`, from 1; `id`;
-            `score`; and those of the metadata. A column of the metadata with one of
-            these names is called ``metadata_`` and its name.
+            Columns are `query`, the number of the query; `rank`, from 1; `id`; `score`;
+            and the columns of the metadata. If a column of the metadata has one of
+            these names, its name is prefixed with ``metadata_``.
         """
         try:
             import pandas as pd
         except ImportError:
             raise ImportError(
-                "`to_frame` makes a frame of pandas: pip install pandas."
+                "`to_frame` requires pandas: pip install pandas."
             ) from None
         query, place = np.nonzero(self.scores != -np.inf)
         columns = {
@@ -142,7 +142,7 @@ def _columns(table):
     if isinstance(table, np.ndarray):
         return {name: table[name] for name in table.dtype.names}
     columns = {name: table[name] for name in table.columns}
-    # Those of pandas keep their types as its arrays.
+    # Columns of pandas stay arrays of pandas, which keep their types.
     return {
         name: column.array if hasattr(column, "array") else column.to_numpy()
         for name, column in columns.items()

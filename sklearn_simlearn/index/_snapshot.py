@@ -1,4 +1,4 @@
-"""An index whose state is replaced as a whole, and copies of it that never change."""
+"""Base classes of indexes whose state is replaced as a whole."""
 
 import threading
 
@@ -11,17 +11,17 @@ from sklearn_simlearn.index._encoded_items import as_kind, have_unit_length
 from sklearn_simlearn.index._filters import cut_lists, read_exclude
 from sklearn_simlearn.index._neighbors import no_distance
 
-# Attributes that belong to one object, and not to its copies.
+# Attributes that are not copied.
 LOCKS = {"_lock", "_steps_lock"}
 
 
 class SnapshotIndex(BaseIndex):
     """Base class of an index whose state is replaced as a whole.
 
-    All that `fit` and later changes set is one value, in the attribute `_state`. A
-    change builds a new state under a lock and then sets the attribute. A method that
-    reads starts with `_snapshot`, and so works on one state until its end. A state has
-    an `estimator`, its `model`, the `features` of the items and their number `n_items`.
+    The attribute `_state` holds everything that `fit` and later changes set. A change
+    builds a new state under a lock and then sets the attribute. A method that reads
+    calls `_snapshot` first, and so uses one state until it returns. A state has an
+    `estimator`, its `model`, the `features` of the items and their number `n_items`.
     """
 
     @property
@@ -49,20 +49,20 @@ class SnapshotIndex(BaseIndex):
         return self.n_items_
 
     def __bool__(self):
-        # An estimator is true, however many items it has.
+        # An index is true even if it has no items.
         return True
 
     def _fitted_state(self):
-        """Return the state; the attributes that need it are missing before `fit`."""
+        """Return the state; raise AttributeError before `fit`."""
         if "_state" not in vars(self):
             raise AttributeError("The index is not fitted yet.")
         return self._state
 
     def _snapshot(self, state=None):
-        """Return a copy of the index that no change of this one reaches."""
+        """Return a copy that later changes of the index do not affect."""
         if state is None:
             if not self.__sklearn_is_fitted__():
-                check_is_fitted(self)  # which raises, but gathers all tags first
+                check_is_fitted(self)  # called only on failure: it is slow
             state = self._state
         other = type(self).__new__(type(self))
         parts = dict(vars(self))
@@ -85,7 +85,7 @@ class SnapshotIndex(BaseIndex):
 class MemoryIndex(SnapshotIndex):
     """Base class of an index in the memory of this process."""
 
-    # Re-ranking steps that were fitted last, as `Steps`.
+    # Last fitted re-ranking steps, a `Steps`.
     _steps = None
 
     @property
@@ -106,7 +106,7 @@ class MemoryIndex(SnapshotIndex):
     def _search(
         self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
     ):
-        """Return scores and rows of the best items, a batch of queries at a time."""
+        """Yield scores and rows of the best items, in batches of queries."""
         self._check_estimator()
         state = self._state
         if need_unit and not state.is_unit:
@@ -134,16 +134,16 @@ class MemoryIndex(SnapshotIndex):
         return scores, rows
 
     def _convert(self, encoded, X):
-        """Return encodings of X in the form in which the backend holds its items."""
+        """Return encodings of X in the form of the items of the backend."""
         state = self._state
         if not hasattr(state.estimator, "n_features_in_"):
-            # One that needs no fit does not compare X with the items.
+            # Estimators without a fit do not check the features of X.
             validate_data(self, X, reset=False, skip_check_array=True)
         encoded = as_kind(encoded, state.backend, state.items.dtype)
         if encoded.shape[1] != state.items.n_features:
             raise ValueError(
-                f"The estimator encodes with {encoded.shape[1]} features, the stored "
-                f"items have {state.items.n_features}."
+                f"The encodings of the estimator have {encoded.shape[1]} features, but "
+                f"the stored items have {state.items.n_features}."
             )
         return encoded
 
@@ -152,7 +152,7 @@ class MemoryIndex(SnapshotIndex):
         return {name: part for name, part in state.items() if name not in LOCKS}
 
     def __sizeof__(self):
-        """Bytes in memory, for those who budget it, as Dask does."""
+        """Return the number of bytes in memory, which Dask asks for."""
         size = super().__sizeof__()
         if self.__sklearn_is_fitted__():
             size += self._state.items.__sizeof__() + self._state.ids.values.nbytes

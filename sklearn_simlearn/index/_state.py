@@ -1,4 +1,4 @@
-"""Everything that a fitted SimilarityIndex holds, as one value that never changes."""
+"""Immutable state of a fitted SimilarityIndex."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
@@ -22,16 +22,17 @@ from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._parted_table import PartedTable, independent
 from sklearn_simlearn.index.backends._registry import find_backend
 
-# Items whose encodings are compared when an estimator is replaced and the raw items
-# are not there: enough that a changed weight of a word shows, few enough to keep.
+# Number of items whose encodings are compared when an estimator is replaced and the
+# original items are not stored. It is large enough to detect a changed weight of a word
+# and small enough to store.
 SAMPLE = 256
 
-# Share of removed rows from which on the next change compacts the index.
+# If the share of removed rows exceeds this, the next change compacts the index.
 REMOVED_SHARE = 0.25
 
 
 class Features(NamedTuple):
-    """Number of features of the items, and their names; None where there are none."""
+    """Number of features of the items, and their names; None if not available."""
 
     n_features: int | None
     names: np.ndarray | None
@@ -45,7 +46,7 @@ class Features(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How encoded items become a state: parameters of an index."""
+    """Parameters of an index that determine how a state is built."""
 
     backend: str
     backend_options: dict
@@ -55,36 +56,36 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A state of an index. A change makes a new one, which shares most of the old.
+    """State of an index. A change creates a new one that shares most arrays.
 
     Attributes
     ----------
     estimator : object or None
-        Fitted; None in an index that was opened without its estimator.
+        Fitted estimator; None if the index was opened without an estimator.
 
     model : Model or None
-        The estimator, taken apart by `unwrap.find_model`.
+        Result of `unwrap.find_model` for the estimator.
 
     backend : str
         Name of the backend.
 
     items : backend
-        Encoded items, by row. No method of `State` changes it.
+        Encoded items, by row. `State` never changes them.
 
     ids : Ids
-        Ids by row, and which rows were not removed.
+        Ids by row, with a mask of the rows that were not removed.
 
     metadata, raw : PartedTable or None
-        Metadata, and the items as they were given, by row.
+        Metadata and original items, by row.
 
     sample, encoded_sample : PartedTable
-        A few items as they were given, and as they are stored.
+        Sample of the items, original and encoded.
 
     is_unit : bool
         Whether all encoded items have unit length.
 
     features : Features
-        Of the items as they were given.
+        Features of the original items.
 
     search_options : dict
         Options of the backend that were changed after `fit`.
@@ -128,23 +129,24 @@ class State:
 
     @property
     def n_items(self):
-        """Number of items, without those that were removed."""
+        """Return the number of items that were not removed."""
         return self.ids.n_alive
 
     def read_new(self, X, ids, metadata):
-        """Return ids and metadata of new items, checked against those of the index."""
+        """Check ids and metadata of new items against the index, and return them."""
         n_items = num_samples(X)
         ids = self.ids.number(n_items) if ids is None else check_ids(ids, n_items)
         known = None if self.metadata is None else self.metadata.first_part
         metadata = _metadata.check_metadata(metadata, n_items, like=known)
         if metadata is not None and known is None:
             raise ValueError(
-                "The index has no metadata: give that of all items to `fit`."
+                "The index was fitted without metadata. Pass metadata of all items to "
+                "`fit`."
             )
         return self.ids.convert(ids), metadata
 
     def add(self, X, encoded, ids, metadata, *, n_threads):
-        """Return the state with more items, whose ids `read_new` has checked."""
+        """Return the state with more items. Ids must come from `read_new`."""
         ids = self.ids.append(ids)
         changed = {"ids": ids, "is_unit": self.is_unit and have_unit_length(encoded)}
         if metadata is not None:
@@ -156,7 +158,7 @@ class State:
         return replace(self, items=items, **changed)
 
     def find(self, ids):
-        """Return the rows of items, all of which must be there."""
+        """Return the rows of items; raise if an id is unknown."""
         rows = self.ids.find(ids)
         if (rows < 0).any():
             unknown = read_ids(ids)[rows < 0][:3].tolist()
@@ -164,14 +166,14 @@ class State:
         return rows
 
     def remove(self, rows):
-        """Return the state without some rows, which stay in memory."""
+        """Return the state with some rows removed. They stay in memory."""
         items = self.items.fork()
         items.remove(rows)
         return replace(self, items=items, ids=self.ids.without(rows))
 
     @property
     def should_compact(self):
-        """Whether so many rows were removed that it pays to compact the index."""
+        """Return whether enough rows were removed to compact the index."""
         n_removed = self.ids.n_rows - self.ids.n_alive
         return n_removed > REMOVED_SHARE * self.ids.n_rows
 
@@ -192,7 +194,7 @@ class State:
         )
 
     def encodes_alike(self, model):
-        """Whether another model encodes items as they are stored."""
+        """Return whether another model encodes items as they are stored."""
         if self.raw is None or self.model is None:
             encoded = encode_items(model, self.sample.whole())
             return agree(encoded, self.encoded_sample.whole())
@@ -200,20 +202,20 @@ class State:
         return agree(encode_items(model, raw), encode_items(self.model, raw))
 
     def with_estimator(self, estimator, model, recipe):
-        """Return the state with another estimator; items are encoded again if needed.
+        """Return the state with another estimator. Encode items again if needed.
 
         Raises
         ------
         ValueError
-            If they must be encoded again and the index did not keep them.
+            If items must be encoded again and the index does not store them.
         """
         if self.encodes_alike(model):
             return replace(self, estimator=estimator, model=model)
         if self.raw is None:
             raise ValueError(
-                "The new estimator encodes items in another way than they are "
-                "stored. Fit an index with store_items=True, which can encode "
-                "them anew, or fit this one again."
+                "The new estimator does not encode items as they are stored. Fit the "
+                "index again; with store_items=True, `set_estimator` can encode the "
+                "items again."
             )
         kept = np.flatnonzero(self.ids.alive)
         raw = self.raw.take(kept)
@@ -242,7 +244,7 @@ class State:
         return self.metadata.take(np.flatnonzero(self.ids.alive))
 
     def current_raw(self):
-        """Return the items that were not removed, as they were given, or None."""
+        """Return the original items that were not removed, or None."""
         if self.raw is None or not self.ids.has_removed:
             return None if self.raw is None else self.raw.whole()
         return self.raw.take(np.flatnonzero(self.ids.alive))
@@ -251,7 +253,7 @@ class State:
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         arrays = self.items.to_arrays()
         parts["items"] = {name: np.array(array) for name, array in arrays.items()}
-        # It holds nothing but parts of the estimator.
+        # The model consists of parts of the estimator.
         return parts | {"model": None}
 
     def __setstate__(self, parts):

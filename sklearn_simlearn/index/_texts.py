@@ -1,4 +1,4 @@
-"""Values of Python as JSON in arrays."""
+"""Python values stored as JSON in arrays."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ REMEDY = "Use numbers, strings, lists, and dicts with strings as keys."
 
 
 class StoredTexts(Sequence):
-    """Values written as JSON, each read when it is asked for."""
+    """Values stored as JSON. Each is parsed when it is accessed."""
 
     def __init__(self, arrays):
         self._arrays = arrays
@@ -27,7 +27,7 @@ class StoredTexts(Sequence):
             or offsets[-1] != len(texts)
             or (offsets[1:] < offsets[:-1]).any()
         ):
-            raise damaged("its texts do not add up")
+            raise damaged("the offsets of its texts are invalid")
 
     def __len__(self):
         return len(self._offsets) - 1
@@ -39,7 +39,7 @@ class StoredTexts(Sequence):
         try:
             return json.loads(self._arrays["json"][start:stop].tobytes())
         except (ValueError, RecursionError):
-            raise damaged(f"row {row} of a table is no JSON") from None
+            raise damaged(f"row {row} of a table is not JSON") from None
 
 
 def encode_texts(values, name, column=None):
@@ -48,7 +48,7 @@ def encode_texts(values, name, column=None):
     Parameters
     ----------
     values : list
-        Values of Python.
+        Python values.
 
     name, column : str
         Names of the table and of its column for error messages.
@@ -93,5 +93,5 @@ def _find_fault(value):
 
 
 def _to_python(value):
-    """Return a number of NumPy as one of Python."""
+    """Return a NumPy number as a Python number."""
     return value.item()

@@ -342,7 +342,7 @@ def test_only_trusted_types_are_loaded(words, leading, user_file, tmp_path, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "{data}"], "nowhere is no saved index"),
+        (["nowhere", "{data}"], "nowhere is not a saved index"),
         (["{index}", "nowhere.npz"], "nowhere.npz: no such file"),
         (["{index}", "{narrow}"], "X has 3 features, but"),
         (["{index}", "{data}", "-k", "0"], "-k: '0' is not an integer of at least 1"),

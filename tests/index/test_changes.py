@@ -1,4 +1,4 @@
-"""Changes of an index: all or nothing, in any order, at a cost that does not grow."""
+"""Changes of an index: atomic, in any order, with bounded cost."""
 
 import copy
 import pickle
@@ -61,7 +61,7 @@ def test_a_fit_that_fails_leaves_the_index_as_it_was(counts):
 
 
 class FailsLater(BaseEstimator):
-    """A transformer that fails on values above 100."""
+    """Transformer that fails on values above 100."""
 
     def fit(self, X, y=None):
         self.fitted_ = True
@@ -143,13 +143,13 @@ def test_parameters_are_those_of_the_constructor(rng, tmp_path):
     assert index.set_estimator(other) is index
     assert all(value is params[name] for name, value in index.get_params(False).items())
     assert options == {"factory": "IVF8,Flat", "nprobe": 1}
-    # The option holds for items that were encoded again, and in a folder.
+    # The option is kept if items are encoded again, and in a saved folder.
     index.save(tmp_path, include_estimator=False)
     for each in (index, SimilarityIndex.load(tmp_path, estimator=other, trusted=())):
         assert np.isfinite(each.search(X[:5], 400).scores).all()
         each.set_estimator(estimator)
         assert np.isfinite(each.search(X[:5], 400).scores).all()
-    # A new fit starts from the parameters.
+    # A new fit uses the parameters.
     assert not np.isfinite(index.fit(X).search(X[:5], 400).scores).all()
     assert not hasattr(clone(index), "estimator_")
 
@@ -264,10 +264,10 @@ def test_upsert_refuses_what_add_refuses(rng):
     X = rng.random((9, 3))
     index = SimilarityIndex(Normalizer()).fit(X[:5])
     for call, message in [
-        (lambda: index.upsert(X[:2], None), "needs the ids"),
+        (lambda: index.upsert(X[:2], None), "requires the ids"),
         (lambda: index.upsert(X[:2], [1, 1]), "unique"),
         (lambda: index.upsert(X[:2], ["a", "b"]), "are integers"),
-        (lambda: index.upsert(X[:2], [1, 2], metadata=[{}, {}]), "no metadata"),
+        (lambda: index.upsert(X[:2], [1, 2], metadata=[{}, {}]), "without metadata"),
         (lambda: index.upsert(X[:2, :2], [1, 2]), "features"),
     ]:
         state = index._state
@@ -276,7 +276,7 @@ def test_upsert_refuses_what_add_refuses(rng):
         assert index._state is state
     with pytest.raises(NotFittedError):
         SimilarityIndex(Normalizer()).upsert(X, range(9))
-    # Numbers go on after the largest id.
+    # New ids start after the largest id.
     assert index.upsert(X[5:7], [1, 20]).add(X[7:8]).ids_.tolist() == [
         0,
         2,
@@ -316,7 +316,7 @@ def test_changes_compact_the_index_and_searches_do_not(rng, backend):
 
 @pytest.mark.parametrize("backend", ["inverted", "dense"])
 def test_cycles_of_add_and_remove_cost_the_same(rng, backend):
-    # benchmarks/bench_search.py cycles has the long form.
+    # `benchmarks/bench_search.py cycles` runs more cycles.
     X = rng.standard_normal((200, 4))
     index = make_index(backend, store_items=True).fit(X)
     seconds, n_rows, first = [], [], 0

@@ -1,4 +1,4 @@
-"""A forged estimator is refused before it calls or writes anything."""
+"""Forged estimators raise an error before they call or write anything."""
 
 import importlib
 import io
@@ -33,12 +33,12 @@ CALLS = []
 
 
 def call_me(*args):
-    """A function that no file may call."""
+    """Function that no file may call."""
     CALLS.append(args)
     return CosineSimilarity()
 
 
-# -- the parts of a file of skops, by hand --
+# -- parts of a skops file, built by hand --
 
 _ids = itertools.count(1)
 
@@ -86,7 +86,7 @@ def instance(name, **attributes):
 
 
 def forge(root, protocol=None, **files):
-    """Bytes of a file whose estimator is `root`."""
+    """Return the bytes of a file whose estimator is `root`."""
     protocol = skops.io._protocol.PROTOCOL if protocol is None else protocol
     schema = root | {"protocol": protocol, "_skops_version": skops.__version__}
     data = io.BytesIO()
@@ -98,7 +98,7 @@ def forge(root, protocol=None, **files):
 
 
 def forge_header(folder, name, data):
-    """Let the header of a folder name a file with some bytes."""
+    """Write a file into a folder, and add it to the header."""
     path = folder / storage.HEADER
     content = json.loads(path.read_bytes())["content"]
     content["files"][name] = {"size": len(data), "checksums": [zlib.crc32(data)]}
@@ -116,7 +116,7 @@ ME = f"{__name__}.call_me"
 CLASS = f"{OASIS.__module__}.OASIS"
 INDEX = f"{SimilarityIndex.__module__}.SimilarityIndex"
 
-# What a file contains, and the name that must be in the message.
+# Content of a file, and the name that the message must contain.
 FORGED = {
     "function called": (call(WRITE, plain("x")), WRITE),
     "function of others called": (call("os.system", plain("true")), "os.system"),
@@ -277,7 +277,7 @@ def test_functions_are_trusted_by_name_only(counts):
     CALLS.clear()
 
 
-# -- what may be stored --
+# -- classes that may be stored --
 
 
 # Indexes hold other indexes; the others have no estimators or abstract ones.
@@ -285,7 +285,7 @@ NOT_STORED = ("index", "reranking", "display", "base", "contract")
 
 
 def public_estimators():
-    """All public estimators that may be part of an index."""
+    """Return all public estimators that may be part of an index."""
     for module in pkgutil.iter_modules(sklearn_simlearn.__path__):
         if module.name.startswith("_") or module.name in NOT_STORED:
             continue

@@ -1,4 +1,4 @@
-"""A forked process searches an index that its parent has searched with threads."""
+"""Search in a forked process after a search with threads in its parent."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The HTML view of an index."""
+"""HTML view of an index."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The index returns what a full similarity with a stable sort returns."""
+"""SimilarityIndex, compared with the full similarity and a stable sort."""
 
 import pickle
 import warnings
@@ -56,7 +56,7 @@ LEARNERS = [
     SparseMahalanobisLearner(n_random_triplets=200, max_iter=5, random_state=0),
 ]
 
-# Backends and options under which they look at all items.
+# Backends with options under which they compare all items.
 EXHAUSTIVE = {
     "inverted": {},
     "dense": {},
@@ -78,16 +78,16 @@ def as_kind(X, kind):
 
 
 def assert_best(found, similarity, ids, k, order=None):
-    """The results are a stable sort of the similarity, up to its rounding.
+    """Assert that the results are a stable sort of the similarity, up to rounding.
 
     Parameters
     ----------
     found : tuple (scores, ids)
     similarity : ndarray of shape (n_queries, n_items)
-        -inf where an item must not be found.
+        Similarities; -inf for items that must not be found.
     ids : ndarray of shape (n_items,)
     order : ndarray, default=None
-        The ids in the order of the index, if it is another.
+        Ids in the order of the index, if it differs from `ids`.
     """
     scores, found_ids = found
     assert scores.shape == found_ids.shape == (len(similarity), k)
@@ -106,8 +106,8 @@ def assert_best(found, similarity, ids, k, order=None):
         ]
         assert len(set(real)) == len(real)
         rows = np.array([place[id_] for id_ in real], dtype=int)
-        # Each id has the score it is listed with, so that another order than that of
-        # the stable sort is one of rounding.
+        # The score of each id is correct, so the order differs from that of the stable
+        # sort only by rounding.
         assert_allclose(
             similarity[q, rows], scores[q, : len(rows)], rtol=0, atol=rounding
         )
@@ -346,7 +346,7 @@ def test_groups_search_as_one(kind, counts):
         with sklearn.config_context(working_memory=working_memory):
             found = index.search(X[:20], 6, groups=groups)
             assert_best(found, full, np.arange(66), 6)
-    # Each set leaves its own queries out.
+    # The queries of each set are excluded from its results.
     members = [np.flatnonzero(groups == group) for group in range(4)]
     for group, rows in enumerate(members):
         full[group, rows] = -np.inf
@@ -360,7 +360,7 @@ def test_groups_search_as_one(kind, counts):
 
 def test_similarity_without_vectors_is_refused(rng):
     X = rng.standard_normal((5, 8))
-    with pytest.raises(TypeError, match="no inner product"):
+    with pytest.raises(TypeError, match="not an inner-product"):
         SimilarityIndex(SelectiveMatchKernel(n_dims=2)).fit(X)
 
 
@@ -369,7 +369,7 @@ def test_similarity_without_vectors_is_refused(rng):
 
 @each_kind
 def test_items_without_a_common_word_rank_by_their_score(kind):
-    # Zero is better than a negative score, and ties go by the row.
+    # Zero is better than a negative score, and ties are ordered by row.
     X = sparse.csr_array([[-1.0, 0, 0], [0, 1.0, 0], [1.0, 0, 0], [0, 0, 0]])
     X = as_kind(X, kind)
     index = SimilarityIndex(MemoryVectorQuery(method="sum", normalize=False)).fit(X)
@@ -498,12 +498,12 @@ def test_what_is_no_distance_is_refused(counts):
     X, y = counts
     index = SimilarityIndex(BurstinessSimilarity()).fit(X)
     for method in (index.kneighbors, index.kneighbors_graph, index.radius_neighbors):
-        with pytest.raises(ValueError, match=r"no distance.*queries.*unit length"):
+        with pytest.raises(ValueError, match=r"not a distance.*queries.*unit length"):
             method(X)
     index = SimilarityIndex(OASIS(holdout=None, n_triplets=100, random_state=0)).fit(
         X, y
     )
-    with pytest.raises(ValueError, match=r"no distance.*items.*unit length"):
+    with pytest.raises(ValueError, match=r"not a distance.*items.*unit length"):
         index.transform(X)
     index = SimilarityIndex(CosineSimilarity()).fit(X)
     with pytest.raises(ValueError, match="store_items=True"):
@@ -518,7 +518,7 @@ def test_what_is_no_distance_is_refused(counts):
 
 @pytest.fixture
 def clusters():
-    """Three bundles of directions."""
+    """Return vectors around three directions."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 30)
     return np.eye(3)[y] + 0.1 * rng.standard_normal((90, 3)), y
@@ -550,7 +550,7 @@ def test_graph_serves_estimators_of_scikit_learn(clusters):
     expected = clone(dbscan).set_params(metric="cosine").fit_predict(X)
     dbscan.set_params(metric="precomputed")
     assert_array_equal(dbscan.fit_predict(graph), expected)
-    # All neighbours within 0.05 are among the 29 nearest but one.
+    # All neighbours within 0.05, except for one query, are among the 29 nearest.
     assert_array_equal(make_pipeline(index(29), dbscan).fit_predict(X), expected)
 
     tsne = TSNE(metric="precomputed", init="random", perplexity=5, random_state=0)
@@ -635,15 +635,15 @@ def test_bad_arguments_leave_the_index_usable(counts):
         (lambda: index.search(X[:, :5]), "features"),
         (lambda: index.search(X, filter=np.ones(65, bool)), "each of the 66 items"),
         (lambda: index.search(X, filter=[1, 2]), "are strings"),
-        (lambda: index.search(X, filter=len), "needs metadata"),
+        (lambda: index.search(X, filter=len), "requires metadata"),
         (lambda: index.search(X, exclude=["1"]), "got 1 for 66"),
-        (lambda: index.add(X[:2]), "give those of the new items"),
+        (lambda: index.add(X[:2]), "Pass ids for new items"),
         (lambda: index.add(X[:2], ids=["1", "x"]), "'1'"),
         (lambda: index.add(X[:2, :5], ids=["x", "y"]), "features"),
-        (lambda: index.add(X[:1], ids=["x"], metadata=[{}]), "no metadata"),
+        (lambda: index.add(X[:1], ids=["x"], metadata=[{}]), "without metadata"),
         (lambda: index.remove(["x"]), "no items with the ids"),
         (lambda: index.fit(X, metadata=[{}]), "one row per item"),
-        (lambda: index.fit(X, metadata=[1] * 66), "hold dicts"),
+        (lambda: index.fit(X, metadata=[1] * 66), "one dict per item"),
         (lambda: index.fit(X, metadata=X), "list of dicts"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -686,7 +686,7 @@ def test_index_leaves_the_data_of_the_caller_alone(counts):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "frame"])
 def test_later_changes_of_the_items_do_not_reach_the_index(kind, counts):
-    # OASIS stores items as they are given.
+    # OASIS stores the original items.
     X, y = counts[0].toarray(), counts[1]
     Q, oasis = X[:3].copy(), OASIS(holdout=None, n_triplets=100, random_state=0)
     given = {"dense": X, "sparse": counts[0].copy(), "frame": pd.DataFrame(X)}[kind]
@@ -721,7 +721,7 @@ def test_numbers_of_removed_items_are_not_given_again(way, counts, tmp_path):
     index.save(tmp_path, include_estimator=False)
     index = SimilarityIndex.load(tmp_path, estimator=index.estimator_)
     assert index.add(X[:1]).ids_.tolist() == [12]
-    # Ids of the user count as well.
+    # Ids of the user count, too.
     index.add(X[1:2], ids=[100]).remove([100]).compact()
     assert index.add(X[1:2]).ids_.tolist() == [12, 101]
     index.add(X[2:3], ids=[2**63 - 1])

@@ -1,4 +1,4 @@
-"""Metadata comes back from a folder as it was given, or is refused by `save`."""
+"""Metadata: `load` restores it unchanged, or `save` raises an error."""
 
 import datetime
 
@@ -9,7 +9,7 @@ from sklearn.preprocessing import Normalizer
 
 from sklearn_simlearn.index import SimilarityIndex
 
-BIG = 2**60 + 1  # not a float64
+BIG = 2**60 + 1  # cannot be represented as float64
 
 
 def save(metadata, folder):
@@ -57,7 +57,7 @@ def test_columns_of_pandas_come_back(kind, tmp_path):
     values, expected = opened["x"].tolist(), frame["x"].tolist()
     for value, given in zip(values, expected, strict=True):
         assert type(value) is type(given)
-    # A second save is of the same table.
+    # A second save stores the same table.
     index = SimilarityIndex.load(tmp_path)
     index.save(tmp_path, include_estimator=False)
     pd.testing.assert_frame_equal(SimilarityIndex.load(tmp_path).metadata_, opened)

@@ -1,4 +1,4 @@
-"""Folders that version 0.2.0.dev0 saved, from its last commit before the encoders."""
+"""Folders that version 0.2.0.dev0 saved before the encoders were added."""
 
 import shutil
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_an_old_folder_is_read_with_an_estimator(folder):
     assert_allclose(found.scores, expected.search(X, 4).scores)
     assert_array_equal(found.ids, expected.search(X, 4).ids)
     assert [row["name"] for row in index.metadata_] == list("abcd")
-    # Numbers go on after that of the item that was removed.
+    # New ids start after that of the removed item.
     assert index.add(X[:1], metadata=[{"name": "f"}]).ids_.tolist() == [0, 1, 2, 3, 5]
     index.save(folder)
     again = SimilarityIndex.load(folder, trusted=())

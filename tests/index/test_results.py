@@ -1,4 +1,4 @@
-"""What a search returns, and what its arguments may be."""
+"""Results and arguments of a search."""
 
 import pickle
 
@@ -196,7 +196,7 @@ def test_ids_that_do_not_ascend(names, rng):
         with pytest.raises(ValueError, match="no items with the ids"):
             index.remove(ids[gone[:1]])
         index.compact()
-    # An id of a removed item can be given again, to another item.
+    # The user may reuse the id of a removed item.
     index.add(X[gone[::-1]], ids=ids[gone])
     assert_array_equal(index.search(X[gone[::-1]], 1).ids[:, 0], ids[gone])
 
@@ -221,10 +221,10 @@ def test_added_items_without_unit_length_have_no_distance(rng):
     assert index.kneighbors(unit[8:9], 1)[1].ravel().tolist() == [8]
     index.add(3 * X[10:])
     for method in (index.kneighbors, index.radius_neighbors, index.transform):
-        with pytest.raises(ValueError, match=r"items are not\s+of unit length"):
+        with pytest.raises(ValueError, match=r"items do not\s+have unit length"):
             method(unit[:3])
     index = SimilarityIndex(PRODUCT).fit(unit[:8]).upsert(3 * X[:1], [0])
-    with pytest.raises(ValueError, match=r"items are not\s+of unit length"):
+    with pytest.raises(ValueError, match=r"items do not\s+have unit length"):
         index.kneighbors(unit[:3], 1)
 
 

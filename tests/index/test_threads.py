@@ -1,4 +1,4 @@
-"""Threads that search while another one changes the index.
+"""Searches in threads while another thread changes the index.
 
 `SIMLEARN_STRESS_SECONDS=10 pytest tests/index/test_threads.py` runs it for 10 seconds
 with each backend.
@@ -41,10 +41,10 @@ def _frequent_switches():
 
 
 class Writer:
-    """An index, changed at random, and the answer that each of its states gives.
+    """Index that is changed at random, with the expected result of each state.
 
-    The answer of a state is noted before the index gets there, so one that a search
-    gives is among those from `n_done` at its start to the last one at its end.
+    The result of a state is recorded before the index enters the state. So the result
+    of a search is one of those from `n_done` at its start to the last one at its end.
     """
 
     def __init__(self, backend):
@@ -89,7 +89,7 @@ class Writer:
         return scores, found
 
     def change(self):
-        """Change the index in a random way, after its answer was noted."""
+        """Change the index at random, after its expected result was recorded."""
         what = self.rng.choice(["add", "remove", "upsert", "compact", "estimator"])
         known = list(self.items)
         if what == "add" and len(known) < 30:
@@ -123,7 +123,7 @@ class Writer:
 
 
 def read(writer, is_over, faults):
-    """Compare what searches find with the states that the index may be in."""
+    """Compare the results of searches with the possible states of the index."""
     Q = writer.store(writer.Q)
     try:
         while not is_over.is_set():
@@ -183,7 +183,7 @@ def test_several_threads_may_change_an_index(rng):
     }
     assert set(index.ids_.tolist()) == expected
     assert len(index) == 90
-    # Locks stay behind.
+    # Copies do not share locks.
     thawed = pickle.loads(pickle.dumps(index))
     assert_array_equal(thawed.search(X[:3]), index.search(X[:3]))
     thawed.remove([0])

@@ -653,7 +653,7 @@ def test_copies_of_an_index_with_steps(words, tmp_path):
 
     index.save(tmp_path / "index", include_estimator=False)
     loaded = SimilarityIndex.load(tmp_path / "index", estimator=index.estimator_)
-    with pytest.raises(ValueError, match=r"\(SpatialVerification, KReciprocal\): give"):
+    with pytest.raises(ValueError, match=r"\(SpatialVerification, KReciprocal\)\. Set"):
         loaded.search(X[:4])
     assert loaded.set_params(rerank=[]).search(X[:4])[1].shape == (4, 10)
     loaded.set_params(rerank=[verifier, KReciprocal()])
@@ -693,7 +693,7 @@ def test_an_index_says_what_its_steps_need(words):
             SimilarityIndex(CosineSimilarity(), rerank=[step]).fit(X)
         with pytest.raises(TypeError, match="is fitted on a SimilarityIndex"):
             clone(step).fit(X)
-    with pytest.raises(TypeError, match="has fit and rerank"):
+    with pytest.raises(TypeError, match="must have fit and rerank"):
         fit_index(X, rerank=[CosineSimilarity()])
     index = fit_index(X, rerank=[SpatialVerification().fit(make_features([5] * 72))])
     with pytest.raises(ValueError, match="one image per query; got 2 for 3"):

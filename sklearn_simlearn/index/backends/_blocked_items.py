@@ -1,8 +1,8 @@
-"""What the exact backends share: items in blocks, removal, the arrays to save.
+"""Base class of the exact backends: blocks of items, removal, and arrays to save.
 
-Items lie in blocks that never change. Added items become blocks of their own; shorter
-ones before them are merged into these, so that a row is moved a logarithmic number of
-times and blocks stay few.
+Items are stored in immutable blocks. Added items become new blocks, and shorter blocks
+before them are merged into these. So each row is copied a logarithmic number of times,
+and the number of blocks is small.
 """
 
 import mmap
@@ -13,18 +13,18 @@ import numpy as np
 
 from sklearn_simlearn._core.storage import DamagedError
 
-# Queries that a kernel answers at a time: it holds back Ctrl-C until it is done.
+# Number of queries per call of a kernel. Ctrl-C takes effect only between calls.
 N_QUERIES = 256
 
 
 class BlockedItems:
-    """Items in blocks, compared by their inner product with a query.
+    """Items in blocks, ranked by their inner product with a query.
 
-    A subclass says what a block is: a tuple of arrays with the names and dtypes of
-    `_layout`, where None stands for the dtype of the items. `_make_block(D)` builds
-    one, `_take(block, kept)` gives rows of it back, `_find_shapes` and
-    `_check_contents` say what its kernels rely on. No block is longer than
-    `_max_length`.
+    A subclass defines blocks. A block is a tuple of arrays with the names and dtypes of
+    `_layout`, where None means the dtype of the items. `_make_block(D)` builds a block,
+    and `_take(block, kept)` returns some of its rows. `_find_shapes` and
+    `_check_contents` define the conditions that the kernels require. A block has at
+    most `_max_length` rows.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -43,21 +43,21 @@ class BlockedItems:
 
     @property
     def n_items(self):
-        """Number of rows, those of removed items included."""
+        """Return the number of rows, including those of removed items."""
         return len(self._alive)
 
     @property
     def nbytes(self):
-        """Size in bytes."""
+        """Return the size in bytes."""
         return sum(array.nbytes for array in self.to_arrays().values())
 
     def __sizeof__(self):
-        """Bytes in memory, without those of files that are mapped."""
+        """Return the number of bytes in memory, without memory-mapped files."""
         arrays = self.to_arrays().values()
         return sum(array.nbytes for array in arrays if not _is_mapped(array))
 
     def add(self, D, *, n_threads=1):
-        """Add items; their rows go on from the last one."""
+        """Append items as new rows."""
         n_added, first = D.shape[0], len(self._blocks)
         while first > 0 and self._lengths[first - 1] < min(
             2 * n_added, self._block_length - n_added
@@ -81,11 +81,11 @@ class BlockedItems:
         self._alive = np.append(self._alive, np.ones(D.shape[0], dtype=bool))
 
     def remove(self, rows):
-        """Never return these rows again."""
+        """Exclude these rows from all later searches."""
         self._alive[rows] = False
 
     def compact(self, *, n_threads=1):
-        """Forget removed items; returns the rows that are kept, numbered anew."""
+        """Drop removed rows, and return the old numbers of the remaining rows."""
         kept = np.flatnonzero(self._alive)
         if len(kept) < self.n_items:
             parts = [
@@ -95,14 +95,14 @@ class BlockedItems:
         return kept
 
     def fork(self):
-        """A copy that can be changed on its own; the blocks are shared."""
+        """Return an independent copy that shares the blocks."""
         other = copy(self)
         for name in ("_blocks", "_lengths", "_unread", "_alive"):
             setattr(other, name, copy(getattr(self, name)))
         return other
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
-        """The k best items per query, best first, ties by the lower row.
+        """Return the k best items per query, best first. Ties are ordered by row.
 
         Parameters
         ----------
@@ -113,21 +113,21 @@ class BlockedItems:
             Number of items per query.
 
         allowed : bool ndarray of shape (n_items,), default=None
-            Items to choose from; all of them if None.
+            Mask of the items that may be returned; all of them if None.
 
         excluded : tuple (indptr, rows), default=None
-            Query i does not get the items ``rows[indptr[i]:indptr[i + 1]]``.
+            The items ``rows[indptr[i]:indptr[i + 1]]`` are excluded for query i.
 
         n_threads : int, default=1
-            Number of threads. The answer does not depend on it.
+            Number of threads. The result does not depend on it.
 
         Returns
         -------
         scores : ndarray of shape (n_queries, k)
-            Inner products, -inf where fewer than k items are left to choose from.
+            Inner products; -inf if there are fewer than k items.
 
         rows : int64 ndarray of shape (n_queries, k)
-            Rows of the items, -1 where there are no more.
+            Rows of the items; -1 where the score is -inf.
         """
         n_queries, depth = Q.shape[0], min(k, self.n_items)
         scores = np.full((n_queries, depth), -np.inf, dtype=self.dtype)
@@ -135,7 +135,7 @@ class BlockedItems:
         if depth > 0 and n_queries > 0:
             alive = self._alive if allowed is None else self._alive & allowed
             excluded = _sort_lists(excluded, n_queries)
-            # From here on the inputs are sound: kernels check nothing.
+            # The inputs are valid from here on. Kernels do not check them.
             self._find_best(
                 self._convert(Q),
                 alive.view(np.uint8),
@@ -147,12 +147,12 @@ class BlockedItems:
         return _widen(scores, k, -np.inf), _widen(rows, k, -1)
 
     def to_arrays(self):
-        """Arrays that `from_arrays` opens again; they are not copied.
+        """Return the arrays for `from_arrays`, without copies.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            Those of a block carry its number in their names.
+            Arrays by name. Names of arrays of a block end in its number.
         """
         arrays = {
             "shape": np.array(
@@ -168,25 +168,25 @@ class BlockedItems:
 
     @classmethod
     def from_arrays(cls, arrays, *, verify=None):
-        """Open what `to_arrays` gave, such as memory maps of it.
+        """Return the items in the result of `to_arrays` or in memory maps of it.
 
-        Only dtypes and shapes are looked at here. The contents of a block are checked
-        for all that kernels rely on when it is first used.
+        Only dtypes and shapes are checked here. When a block is first used, its
+        contents are checked for everything that the kernels require.
 
         Parameters
         ----------
         arrays : dict of str to ndarray
-            They may be read-only, and are not copied.
+            Arrays, which may be read-only. They are not copied.
 
         verify : callable, default=None
-            Called with a list of names before the contents of these arrays are first
-            read.
+            Function that is called with a list of names before the contents of these
+            arrays are first read.
 
         Raises
         ------
         ValueError
-            If the arrays are not such as `to_arrays` gives them; blocks raise it when
-            they are first used.
+            If the arrays do not have the form of `to_arrays`. Invalid contents of a
+            block raise it when the block is first used.
         """
         self = cls.__new__(cls)
         verify = verify or (lambda names: None)
@@ -236,7 +236,7 @@ class BlockedItems:
         return [f"{name}_{i}" for name in self._layout]
 
     def _read(self, first=0):
-        """Blocks from the given one, with their rows, checked once."""
+        """Yield blocks and their rows, starting at a given block. Check each once."""
         row = sum(self._lengths[:first])
         for i in range(first, len(self._blocks)):
             length = self._lengths[i]
@@ -256,13 +256,13 @@ def _is_mapped(array):
 
 
 def check(is_sound, fault):
-    """Refuse arrays that are not sound."""
+    """Raise DamagedError unless a condition holds."""
     if not is_sound:
         raise DamagedError(f"The arrays of the index are damaged: {fault}.")
 
 
 def check_arrays(arrays, dtypes):
-    """Refuse arrays that are missing, have more than one dimension or another dtype."""
+    """Raise unless the arrays exist, are one-dimensional and have the right dtype."""
     for name, dtype in dtypes.items():
         check(name in arrays, f"the array {name!r} is missing")
         check(arrays[name].ndim == 1, f"{name!r} must have one dimension")
@@ -270,7 +270,7 @@ def check_arrays(arrays, dtypes):
 
 
 def check_offsets(offsets, end, name):
-    """Refuse offsets that do not rise from 0 to `end`."""
+    """Raise unless offsets rise from 0 to `end`."""
     check(
         offsets[0] == 0 and offsets[-1] == end and (offsets[1:] >= offsets[:-1]).all(),
         f"the offsets {name!r} must rise from 0 to {end}",
@@ -278,18 +278,18 @@ def check_offsets(offsets, end, name):
 
 
 def check_range(numbers, end, name):
-    """Refuse numbers that are not from 0 to `end`, which is excluded."""
+    """Raise unless all numbers are at least 0 and less than `end`."""
     is_sound = len(numbers) == 0 or (numbers.min() >= 0 and numbers.max() < end)
     check(is_sound, f"{name!r} is out of range")
 
 
 def _sort_lists(excluded, n_queries):
-    """The rows of each query in order."""
+    """Return the rows of each query in ascending order."""
     if excluded is None:
         return np.zeros(n_queries + 1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     indptr, rows = (np.ascontiguousarray(array, dtype=np.int64) for array in excluded)
     query = np.repeat(np.arange(n_queries), np.diff(indptr))
-    # One more at the end, so that there is always an address.
+    # An extra entry at the end, because the kernels take the address of an element.
     return indptr, np.append(rows[np.lexsort((rows, query))], 0)
 
 

@@ -15,36 +15,38 @@ from sklearn_simlearn.index.backends._dense_fast import (
     make_scratch,
 )
 
-# Fewer are done before another thread has started.
+# With fewer items, one thread is done before another one has started.
 PRODUCTS_PER_THREAD = 4_000_000
 
-# Numbers of features with which items are kept in codes as well. With fewer these save
-# nothing, with more a sum of codes might leave the range of its type.
+# Range of the number of features for which 8-bit codes are stored. With fewer features,
+# codes save no time. With more, a sum of codes may overflow.
 CODED = range(32, 2**17)
 
-# Queries at a time that codes serve; more of them are faster by BLAS.
+# Largest number of queries for which codes are used. BLAS is faster for more queries.
 N_QUERIES_CODED = 16
 
 
 class DenseItems(BlockedItems):
     """Dense items, searched exactly.
 
-    Many queries at a time are multiplied with all items. For few of them, codes of the
-    items tell which ones to score.
+    Batches of many queries are multiplied with all items. For few queries, 8-bit codes
+    of the items determine which items to score.
 
     Parameters
     ----------
     D : C-contiguous ndarray of shape (n_items, n_features)
-        Items, float32 or float64. They are not copied: nobody may change them any more.
+        Items, float32 or float64. They are not copied and must not be changed
+        afterwards.
 
     n_threads : int, default=1
-        Number of threads that encode them.
+        Number of threads that compute the codes.
 
     block_length : int, default=262144
-        Largest number of items per block, no more than 262144.
+        Largest number of items per block, at most 262144.
     """
 
-    # In shorter blocks the calls of the kernel take a tenth of the time of a query.
+    # With shorter blocks, calls of the kernel would take a tenth of the time of a
+    # query.
     _max_length = 262_144
 
     _layout = {
@@ -58,13 +60,13 @@ class DenseItems(BlockedItems):
     def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
         n_products = self.n_items * self.n_features * min(len(Q), N_QUERIES)
         n_threads = min(n_threads, 1 + n_products // PRODUCTS_PER_THREAD)
-        # Sums of the same terms in another order differ by less.
+        # Bound of the rounding error of sums in any order of the terms.
         relative = 4 * (self.n_features + 2) * np.finfo(self.dtype).eps
         length = np.sqrt(np.einsum("ij,ij->i", Q, Q, dtype=np.float64))
         is_coded = self.n_features in CODED and len(Q) <= N_QUERIES_CODED
         codes, steps, errors = _encode(Q, np.int16, is_coded)
         steps, reach = steps.astype(np.float64, copy=False), length + errors
-        # The kernel has threads of its own.
+        # The kernel starts its own threads.
         with nullcontext() if is_coded else one_blas_thread():
             for first in range(0, Q.shape[0], N_QUERIES):
                 chunk = slice(first, first + N_QUERIES)
@@ -117,16 +119,16 @@ class DenseItems(BlockedItems):
         return [*rows, (length,), (length,)]
 
     def _check_contents(self, block, length):
-        """Kernels rely on shapes alone."""
+        """Do nothing: the kernels require only the shapes."""
 
 
 def _encode(X, dtype, is_coded):
-    """(dense-bound)  Codes of rows, their steps and their errors."""
+    """Return codes of rows, their steps and their errors; see (dense-bound)."""
     n_rows, n_features = X.shape
     codes = np.empty((n_rows, n_features if is_coded else 0), dtype=dtype)
     steps, errors = np.zeros((2, n_rows), dtype=X.dtype)
     if is_coded:
-        # Sums of products of codes, those of items at least -128, stay within int32.
+        # Codes of items are at least -128, so sums of products of codes fit into int32.
         largest = (2**31 - 1) // (128 * n_features)
         encode(X, min(largest, np.iinfo(dtype).max), codes, steps, errors)
     return codes, steps, errors

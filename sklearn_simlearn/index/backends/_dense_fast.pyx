@@ -1,11 +1,12 @@
 """Kernels of dense items: scores tile by tile, and a running top k.
 
-Scores only tell which items may be among the best. These are scored anew in one fixed
-order, so results depend neither on threads nor on which queries are asked together.
+These scores only select the candidates for the top k. Candidates are scored again with
+a fixed order of summation. So the results depend neither on the number of threads nor
+on the batches of queries.
 
-Scores of many queries are products by BLAS. For few queries it is the reading of the
-items that takes the time, so these are kept in codes of 8 bits as well. With codes c of
-an item d and k of a query q, steps s and t, and errors d - s c and q - t k,
+Scores of many queries are computed by BLAS. For few queries, reading the items takes
+most of the time, so 8-bit codes of the items are stored, too. With codes c of an item d
+and k of a query q, steps s and t, and errors d - s c and q - t k,
 
 (dense-bound)  <q, d> <= s t <k, c> + |t k| |d - s c| + |q - t k| |d| .
 """
@@ -22,12 +23,13 @@ from sklearn_simlearn.index.backends._top cimport (
     find_large, is_listed, just_below, push, sort_best
 )
 
-# Items whose scores are found at a time, and the first ones that are looked through.
+# Number of items that are scored at a time, and size of the first part of these that is
+# searched.
 cdef enum:
     TILE = 1024
     PART = 64
 
-# Below this number of queries a loop is faster than BLAS.
+# Below this number of queries, a loop is faster than BLAS.
 cdef enum:
     FEW = 4
 
@@ -41,7 +43,7 @@ cdef extern from *:
     #include <math.h>
     #include "simd.h"
 
-    /* A loop of known length, which the compiler keeps in registers. */
+    /* Loop of constant length, which the compiler keeps in registers. */
     #define SIMLEARN_FOLD(width)                                                    \\
         for (int lane = 0; lane < width; lane++)                                    \\
             part[lane] += part[lane + width];
@@ -149,7 +151,7 @@ cdef extern from *:
 cdef inline double encode_row(
     const floating* x, Py_ssize_t n, double unit, code_t* codes
 ) noexcept nogil:
-    """codes = x * unit, rounded; the sum of the squared errors"""
+    """Set codes = round(x * unit), and return the sum of the squared errors."""
     if floating is float:
         if code_t is int8_t:
             return encode_float_item(x, n, unit, codes)
@@ -169,7 +171,7 @@ def encode(
     floating[::1] steps,                 # out
     floating[::1] errors,                # out
 ):
-    """Rows in steps of their own, and how far off these are: |x - step * codes|."""
+    """Compute codes and steps of rows, and the errors |x - step * codes|."""
     cdef Py_ssize_t i, j, n_features = X.shape[1]
     cdef floating top, tiny = FLT_MIN if floating is float else DBL_MIN
     cdef double square
@@ -178,11 +180,11 @@ def encode(
             top = 0
             for j in range(n_features):
                 top = max(top, X[i, j], -X[i, j])
-            # Below the range of normal numbers a step of its own would not be exact.
+            # A step below the range of normal numbers would not be exact.
             steps[i] = max(top / largest, tiny)
             square = encode_row(
                 &X[i, 0], n_features, 1 / <double>steps[i], &codes[i, 0])
-            # A little more, so that rounding hides nothing.
+            # Slightly larger, so that the result is an upper bound despite rounding.
             errors[i] = <floating>(steps[i] * sqrt(square) * (1 + 1e-6)) + tiny
 
 
@@ -191,7 +193,7 @@ cdef inline void find_bounds(
     Py_ssize_t first, Py_ssize_t n_items, const int16_t* query, floating step,
     floating reach, int32_t* scratch, floating* out,
 ) noexcept nogil:
-    """(dense-bound)  Of a tile, but for the last term"""
+    """Compute (dense-bound) of a tile, without its last term."""
     code_dots(&codes[first, 0], n_items, codes.shape[1], query, scratch)
     if floating is float:
         bounds_float(scratch, &steps[first], &errors[first], n_items, step, reach, out)
@@ -203,7 +205,7 @@ cdef void multiply(
     const floating[:, ::1] queries, const floating* items, Py_ssize_t n_items,
     floating* out, Py_ssize_t stride,
 ) noexcept nogil:
-    """out = queries @ items.T, where rows of out are `stride` apart"""
+    """Compute out = queries @ items.T, where rows of out are `stride` apart."""
     cdef Py_ssize_t i
     cdef int m = <int>n_items, n = <int>queries.shape[0], k = <int>queries.shape[1]
     cdef int ld = <int>stride
@@ -224,7 +226,7 @@ cdef inline void dots(
     const floating* X, Py_ssize_t n_rows, Py_ssize_t n_cols, const floating* y,
     floating* out,
 ) noexcept nogil:
-    """out = X @ y"""
+    """Compute out = X @ y."""
     if floating is float:
         dots_float(X, n_rows, n_cols, y, out)
     else:
@@ -232,13 +234,13 @@ cdef inline void dots(
 
 
 cdef class Queries:
-    """Queries in codes, and the rows each of them leaves out."""
+    """Codes of queries, with the rows to exclude for each."""
 
-    cdef const int16_t[:, ::1] codes        # in: no columns where items have no codes
+    cdef const int16_t[:, ::1] codes        # in: no columns if items have no codes
     cdef const double[::1] steps            # in
     cdef const double[::1] reach            # in: |t k|
-    cdef const int64_t[::1] excluded_start  # in: of each query
-    cdef const int64_t[::1] excluded        # in: in order
+    cdef const int64_t[::1] excluded_start  # in: start of the rows of each query
+    cdef const int64_t[::1] excluded        # in: excluded rows, sorted per query
 
     def __init__(self, codes, steps, reach, excluded_start, excluded):
         self.codes, self.steps, self.reach = codes, steps, reach
@@ -250,8 +252,8 @@ cdef class Block:
 
     cdef int64_t first_row
     cdef const int8_t[:, ::1] codes         # in
-    cdef const uint8_t[::1] alive           # in: items to choose from
-    cdef const double[::1] margin           # in: how far scores of a query may be off
+    cdef const uint8_t[::1] alive           # in: items that may be returned
+    cdef const double[::1] margin           # in: last term of (dense-bound), with rounding
 
     def __init__(self, first_row, codes, alive, margin):
         self.first_row = first_row
@@ -259,7 +261,7 @@ cdef class Block:
 
 
 def make_scratch(n_threads, n_queries, k, dtype):
-    """Memory that `find_best` works in, and per thread the best items it found."""
+    """Return scratch memory of `find_best`, and the heaps of each thread."""
     return (
         np.empty((n_threads, n_queries, TILE), dtype=dtype),
         np.empty((n_threads, TILE), dtype=np.int32),
@@ -273,7 +275,7 @@ def find_best(
     const floating[:, ::1] queries,      # in
     Queries coded,
     Block block,
-    const floating[:, ::1] items,        # in: of the block
+    const floating[:, ::1] items,        # in: in: first row of the block
     const floating[::1] steps,           # in
     const floating[::1] errors,          # in
     int n_threads,
@@ -283,7 +285,7 @@ def find_best(
     int64_t[:, :, ::1] best_rows,        # in, out
     int64_t[:, ::1] n_found,             # in, out
 ):
-    """Look through a block for the best items of each query."""
+    """Update the heaps of each query with the items of a block."""
     cdef Py_ssize_t tile
     cdef int t
     for tile in prange(
@@ -316,7 +318,7 @@ cdef void visit_tile(
     else:
         multiply(queries, &items[first, 0], n_items, scores, TILE)
     for query in range(queries.shape[0]):
-        # In parts that grow, as the first items raise the limit of those after them.
+        # Parts grow, because the first items raise the limit for later ones.
         begin = 0
         while begin < n_items:
             end = min(max(PART, 2 * begin), n_items)
@@ -338,7 +340,7 @@ cdef inline void score_large(
     Py_ssize_t query, Block block, floating[::1] best_scores, int64_t* best_rows,
     int64_t* n_found,
 ) noexcept nogil:
-    """Score items whose bound is large, and take them among the best if they are."""
+    """Score items whose bound is large, and push them onto the heap of the best."""
     cdef Py_ssize_t i, place
     cdef floating score
     for i in range(n_large):
@@ -360,7 +362,7 @@ def finish_search(
     floating[:, ::1] best_scores,        # out
     int64_t[:, ::1] best_rows,           # out
 ):
-    """The best items of each query among those of all threads, in order."""
+    """Merge the heaps of all threads, and sort the best items of each query."""
     cdef Py_ssize_t query, part, i, k = best_scores.shape[1]
     cdef int64_t n_found
     with nogil:

@@ -13,24 +13,26 @@ class FaissItems(ForeignItems):
     Parameters
     ----------
     D : ndarray of shape (n_items, n_features)
-        Items. The index is trained on them.
+        Items, on which the index is trained.
 
     factory : str, default="Flat"
-        What FAISS' index factory is to make, such as "Flat", "IVF1024,Flat", "HNSW32"
-        or "IVF4096,PQ32".
+        String for FAISS' index factory, such as "Flat", "IVF1024,Flat", "HNSW32" or
+        "IVF4096,PQ32".
 
     nprobe : int, default=None
-        Cells of an inverted file that a search visits; None leaves it to FAISS.
+        Number of cells of an inverted file that a search visits. If None, the default
+        of FAISS.
 
     efSearch : int, default=None
-        How many nearest items a search in a graph keeps; None leaves it to FAISS.
+        Size of the list of candidates of a search in a graph. If None, the default of
+        FAISS.
 
     n_indexes : int, default=1
-        Number of inverted files, trained from different seeds and searched together:
-        the k-means trees of Kuang et al.
+        Number of inverted files, trained with different seeds and searched together,
+        like the k-means trees of Kuang et al.
 
     n_threads : int, default=1
-        Number of threads that train and add.
+        Number of threads for training and adding items.
     """
 
     _options = ("factory", "nprobe", "efSearch", "n_indexes")
@@ -58,15 +60,15 @@ class FaissItems(ForeignItems):
                 )
             except RuntimeError as error:
                 raise ValueError(
-                    f"FAISS makes no index of factory={factory!r} for "
-                    f"{self.n_features} features; see its documentation."
+                    f"FAISS cannot create an index with factory={factory!r} for "
+                    f"{self.n_features} features. See its documentation."
                 ) from error
             ivf = faiss.try_extract_index_ivf(index)
             if ivf is not None:
                 ivf.cp.seed += seed
             elif n_indexes > 1:
                 raise ValueError(
-                    "n_indexes > 1 needs an inverted file, such as "
+                    "n_indexes > 1 requires an inverted file, such as "
                     f"factory='IVF1024,Flat'; got factory={factory!r}."
                 )
             indexes.append(index)
@@ -77,8 +79,8 @@ class FaissItems(ForeignItems):
                     index.train(D)
                 except RuntimeError as error:
                     raise ValueError(
-                        f"FAISS cannot train factory={factory!r} on {len(D)} items; "
-                        "give it more of them or a smaller index."
+                        f"FAISS cannot train factory={factory!r} on {len(D)} items. "
+                        "Add items, or choose a smaller index."
                     ) from error
         self._shared = Shared(indexes, 0)
         self.add(D, n_threads=n_threads)
@@ -113,7 +115,7 @@ class FaissItems(ForeignItems):
         faiss = _import_faiss()
         selector = None
         if not alive.all() or indexes[0].ntotal != len(alive):
-            # Rows beyond the bits are not selected.
+            # FAISS does not select rows beyond the end of the bitmap.
             bits = np.packbits(alive, bitorder="little")
             selector = faiss.IDSelectorBitmap(bits)
         found = []
@@ -125,7 +127,7 @@ class FaissItems(ForeignItems):
         rows = np.concatenate([part[1] for part in found], axis=1)
         if len(found) == 1:
             return scores, rows
-        # Best first, every item once.
+        # Sort by score, and drop duplicates.
         for query in range(len(Q)):
             order = np.lexsort((rows[query], -scores[query]))
             _, first = np.unique(rows[query, order], return_index=True)
@@ -140,7 +142,7 @@ class FaissItems(ForeignItems):
         return scores, rows
 
     def _make_parameters(self, index, selector):
-        """Search parameters of the kind that an index wants."""
+        """Return search parameters for the type of an index."""
         faiss = _import_faiss()
         index = faiss.downcast_index(index)
         options = {} if selector is None else {"sel": selector}
@@ -172,8 +174,8 @@ class FaissItems(ForeignItems):
                 index = faiss.deserialize_index(np.array(array))
             except RuntimeError as error:
                 raise ValueError("FAISS cannot read its index.") from error
-            check(index.d == self.n_features, "the FAISS index has another width")
-            check(index.ntotal == self.n_items, "the FAISS index has another length")
+            check(index.d == self.n_features, "FAISS: wrong number of features")
+            check(index.ntotal == self.n_items, "FAISS: wrong number of items")
             indexes.append(index)
         return Shared(indexes, self.n_items)
 
@@ -183,7 +185,7 @@ def _import_faiss():
         import faiss
     except ImportError as error:
         raise ImportError(
-            "The backend 'faiss' needs FAISS: "
-            'pip install "sklearn-simlearn[faiss]" brings it.'
+            "The backend 'faiss' requires FAISS: "
+            'pip install "sklearn-simlearn[faiss]".'
         ) from error
     return faiss

@@ -1,4 +1,4 @@
-"""What backends share that ask another library: rows left out, ties, the arrays."""
+"""Base class of the backends that use another library."""
 
 import json
 import threading
@@ -12,10 +12,10 @@ from sklearn_simlearn.index.backends._blocked_items import check, check_arrays
 
 
 class Shared:
-    """An index of another library, which several `ForeignItems` share.
+    """Index of another library, shared by several `ForeignItems`.
 
-    Rows are only ever added to it. `ForeignItems` with fewer rows than it has skip the
-    others.
+    Rows are added to the index but never changed or removed. A `ForeignItems` with
+    fewer rows ignores the additional ones.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Shared:
         Number of its rows.
 
     source : ndarray, default=None
-        Bytes that the index reads in place. It cannot grow then.
+        Bytes that the index reads in place. If given, rows cannot be added.
     """
 
     def __init__(self, library_index, n_rows, source=None):
@@ -37,7 +37,7 @@ class Shared:
 
     @contextmanager
     def reading(self):
-        """Let others read, and let nobody write."""
+        """Hold the lock for readers, which excludes writers."""
         with self._gate, self._condition:
             self._n_readers += 1
         try:
@@ -49,7 +49,7 @@ class Shared:
 
     @contextmanager
     def writing(self):
-        """Wait for those who read, and let nobody else in."""
+        """Hold the lock for a writer, which excludes readers and writers."""
         with self._gate, self._condition:
             self._condition.wait_for(lambda: self._n_readers == 0)
             yield self.index
@@ -58,35 +58,35 @@ class Shared:
 class ForeignItems(ABC):
     """Dense items in the index of another library, in single precision.
 
-    A subclass finds the nearest items with `_find`; rows that must not be returned are
-    dropped here, and more are asked for where too few are left. `_options` names the
+    A subclass finds the nearest items with `_find`. This class drops rows that must not
+    be returned, and asks for more items if too few are left. `_options` names the
     parameters that are saved.
 
     The other library changes its index in place, under a lock. Copies by `fork` share
-    it: an item that one copy adds is not found by another.
+    this index, but an item that is added to one copy is not found by the others.
     """
 
     dtype = np.dtype(np.float32)
 
     @property
     def n_items(self):
-        """Number of rows, those of removed items included."""
+        """Return the number of rows, including those of removed items."""
         return len(self._alive)
 
     @property
     def nbytes(self):
-        """Size in bytes, when saved."""
+        """Return the size in bytes when saved."""
         return sum(array.nbytes for array in self.to_arrays().values())
 
     def __sizeof__(self):
-        """Bytes in memory, roughly: those of the vectors."""
+        """Return the number of bytes of the vectors in memory."""
         return 4 * self.n_items * self.n_features
 
     @abstractmethod
     def _find(self, index, Q, depth, alive, n_threads):
-        """Scores and rows of the best items as found; row -1 where there are no more.
+        """Return unfiltered scores and rows of the best items; row -1 if missing.
 
-        Items that are not alive, or that others have added, may be among them.
+        The result may contain removed items and items that other copies have added.
         """
 
     @abstractmethod
@@ -99,14 +99,14 @@ class ForeignItems(ABC):
 
     @abstractmethod
     def _extract(self, index, rows):
-        """Return what `_rebuild` needs of an index of the library."""
+        """Return the content of an index of the library for `_rebuild`."""
 
     @abstractmethod
     def _rebuild(self, extracted, rows, n_threads):
         """Return a new index of the library with some rows of another."""
 
     def add(self, D, *, n_threads=1):
-        """Add items; their rows go on from the last one."""
+        """Append items as new rows."""
         D = self._convert(D)
         shared = self._shared
         if shared.source is not None:
@@ -114,22 +114,22 @@ class ForeignItems(ABC):
         while True:
             with shared.writing() as index:
                 if shared.n_rows == self.n_items:
-                    # If adding fails halfway, the index is never added to again.
+                    # If adding fails, no rows are added to this index any more.
                     shared.n_rows = -1
                     self._grow(index, D, n_threads)
                     shared.n_rows = self.n_items + len(D)
                     break
-            # Another copy has added items.
+            # Another copy has already added items.
             shared = self._rebuilt(np.arange(self.n_items), n_threads)
         self._shared = shared
         self._alive = np.append(self._alive, np.ones(len(D), dtype=bool))
 
     def remove(self, rows):
-        """Never return these rows again."""
+        """Exclude these rows from all later searches."""
         self._alive[rows] = False
 
     def compact(self, *, n_threads=1):
-        """Forget removed items; returns the rows that are kept, numbered anew."""
+        """Drop removed rows, and return the old numbers of the remaining rows."""
         kept = np.flatnonzero(self._alive)
         if len(kept) < self.n_items:
             self._shared = self._rebuilt(kept, n_threads)
@@ -142,13 +142,13 @@ class ForeignItems(ABC):
         return Shared(self._rebuild(extracted, rows, n_threads), len(rows))
 
     def fork(self):
-        """A copy that can be changed on its own."""
+        """Return an independent copy."""
         other = copy(self)
         other._alive = self._alive.copy()
         return other
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
-        """The k best items per query as far as the index finds them, best first.
+        """Return the k best items per query that the index finds, best first.
 
         The parameters are those of the exact backends.
         """
@@ -165,7 +165,7 @@ class ForeignItems(ABC):
         depth = k + max(map(len, barred), default=0)
         while len(open_queries) > 0:
             with self._reading() as index:
-                # Others may have added rows, which push these off the list.
+                # Rows that other copies have added may displace these.
                 n_rows = self._count(index)
                 depth = min(depth, n_rows)
                 found_scores, found = self._find(
@@ -193,7 +193,7 @@ class ForeignItems(ABC):
         return self._shared.reading()
 
     def to_arrays(self):
-        """Arrays that `from_arrays` opens again."""
+        """Return the arrays for `from_arrays`."""
         options = json.dumps({name: getattr(self, name) for name in self._options})
         arrays = {
             "shape": np.array([self.n_features], dtype=np.int64),
@@ -210,10 +210,10 @@ class ForeignItems(ABC):
 
     @classmethod
     def from_arrays(cls, arrays, *, verify=None):
-        """Open what `to_arrays` gave.
+        """Return the items in the result of `to_arrays`.
 
-        The other library reads its own array. What it does with a forged one is up to
-        it: open such an index only from a source you trust.
+        The other library reads its own array and may not detect a forged one. Open such
+        an index only if you trust its source.
         """
         names = sorted(name for name in arrays if name.startswith("index_"))
         small = {"shape": np.int64, "options": np.uint8, "alive": np.bool_}
@@ -237,7 +237,7 @@ class ForeignItems(ABC):
         return self
 
     def verify(self):
-        """Check all arrays; `from_arrays` has done so."""
+        """Do nothing: `from_arrays` has checked all arrays."""
         return None
 
     @staticmethod

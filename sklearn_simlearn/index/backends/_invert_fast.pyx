@@ -1,12 +1,14 @@
-"""Build of the inverted file.
+"""Construction of the inverted file.
 
-Per block of items and word j the file keeps the *postings*: the places i of the items
-in the block that have the word, each with a *code* of 8 bits for its value d_ij,
+For each block of items and each word j, the file stores the *postings*: the positions i
+of the items in the block that have the word, each with an 8-bit *code* of its value
+d_ij,
 
 (search-code)  s_j (c_ij - 1) <= d_ij <= s_j c_ij ,
 
-where the step s_j is the largest magnitude of the word by the largest code. A word that
-many items have is a *row*: the codes of all items in order, without places.
+where the step s_j is the largest magnitude of the word divided by the largest code. A
+word that many items have is stored as a *row*: the codes of all items in order, without
+positions.
 """
 
 from cython cimport floating
@@ -16,16 +18,17 @@ import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 
-# A word is a row if one item in so many has it. A posting takes 3 bytes and a code of a
-# row 1, so rows take at most twice the memory of postings, and less time.
+# A word is stored as a row if at least one item in this number has it. A posting takes
+# 3 bytes and a code of a row takes 1 byte, so a row takes at most twice the memory of
+# postings, and less time.
 cdef enum:
     RARE = 6
 
-# Codes of blocks with negative values stand for -128 to 127.
+# Codes of blocks with negative values represent -128 to 127.
 cdef enum:
     ZERO = 128
 
-# Postings whose place in memory is asked for before they are written there.
+# Number of postings whose memory is prefetched before they are written.
 cdef enum:
     AHEAD = 16
 
@@ -36,30 +39,30 @@ def invert(
     const floating[::1] values,          # in
     Py_ssize_t n_words,
 ):
-    """The postings of a block of items.
+    """Return the postings of a block of items.
 
     Returns
     -------
     start : ndarray of shape (n_words + 1,)
-        Word j has the postings from start[j] to start[j + 1].
+        The postings of word j are start[j] to start[j + 1] - 1.
 
     places : ndarray of shape (n_postings,)
-        Places of the items in the block, in ascending order per word.
+        Positions of the items in the block, in ascending order per word.
 
     codes : ndarray of shape (n_postings,)
-        Their codes.
+        Codes of the postings.
 
     row_words : ndarray of shape (n_rows,)
-        Words that are rows, in order; they have no postings.
+        Words that are stored as rows, in ascending order. They have no postings.
 
     rows : ndarray of shape (n_rows, n_items)
-        The codes of all items.
+        Codes of all items for these words.
 
     steps : ndarray of shape (n_words,)
-        What a code of 1 stands for.
+        Value of the code 1.
 
     zero : ndarray of shape (1,)
-        The code that stands for 0.
+        Code of the value 0.
     """
     cdef Py_ssize_t n_items = indptr.shape[0] - 1, i, j
     cdef Py_ssize_t n_rows = 0, n_postings = 0
@@ -92,7 +95,7 @@ def invert(
     offset = zero_[0]
     top = 255 - offset
 
-    # Where the next code goes: among the postings, or to row -1 - head.
+    # Position of the next posting of each word, or -1 - row for words that are rows.
     heads_ = start_[:n_words].copy()
     inverses_ = np.empty(n_words, dtype=dtype)
     places_ = np.empty(n_postings, dtype=np.uint16)
@@ -112,7 +115,8 @@ def invert(
                 row_words[n_rows] = <int32_t>j
                 n_rows += 1
                 heads[j] = -<int32_t>n_rows
-            # A little longer, so that no rounding lifts a code above the top.
+            # Slightly larger, so that rounding does not raise a code above the largest
+            # one.
             steps[j] = max(steps[j] / top * (1 + 4 * epsilon), tiny)
             inverses[j] = 1 / steps[j]
         for i in range(n_items):

@@ -1,4 +1,4 @@
-"""Exact search of sparse items: the inverted file."""
+"""Exact search of sparse items with an inverted file."""
 
 import numpy as np
 from scipy import sparse
@@ -19,32 +19,33 @@ from sklearn_simlearn.index.backends._inverted_fast import (
     finish_search,
 )
 
-# Of the k-th score, what skipped words may add up to at first; it adapts per query.
+# Initial bound on the sum of skipped words, as a share of the k-th score. It is adapted
+# per query.
 SHARE = 0.25
 
 
 class InvertedFile(BlockedItems):
     """Sparse items, searched exactly.
 
-    Per block of items the file keeps the items themselves, and per word the *postings*:
-    which items have it, and its value there, rounded up to 8 bits. A search walks the
-    postings of the words that matter most, as long as the others could still lift an
-    item among the best. The few items that remain are scored by their own values.
+    For each block of items, the file stores the items and, per word, the *postings*:
+    the items that have the word, with its values rounded up to 8 bits. A search reads
+    the postings of the most important words, until the other words cannot lift further
+    items into the top k. The few candidates that remain are scored exactly.
 
     Parameters
     ----------
     D : canonical csr_array of shape (n_items, n_features)
-        Items, of any sign; float32 or float64. They are not copied: nobody may change
-        them any more.
+        Items with values of any sign, float32 or float64. They are not copied and must
+        not be changed afterwards.
 
     n_threads : int, default=1
         Number of threads that build the file.
 
     block_length : int, default=65536
-        Largest number of items per block, no more than 65536.
+        Largest number of items per block, at most 65536.
     """
 
-    _max_length = 65_536  # places within a block are uint16
+    _max_length = 65_536  # positions within a block are uint16
 
     _layout = {
         "indptr": np.int32,
@@ -97,7 +98,7 @@ class InvertedFile(BlockedItems):
         finish_search(n_found, scores, rows)
 
     def _convert(self, Q):
-        """Queries with the types of the kernels."""
+        """Return queries with the dtypes of the kernels."""
         return (
             Q.indptr.astype(np.int64, copy=False),
             Q.indices.astype(np.int32, copy=False),
@@ -105,7 +106,7 @@ class InvertedFile(BlockedItems):
         )
 
     def _cut(self, D):
-        """D in parts that fit into blocks."""
+        """Yield parts of D that fit into blocks."""
         first = 0
         while first < D.shape[0]:
             end = int(D.indptr[first]) + self._max_values
@@ -113,7 +114,8 @@ class InvertedFile(BlockedItems):
             last = min(first + self._block_length, last)
             begin, end = D.indptr[first], D.indptr[last]
             part = sparse.csr_array((last - first, D.shape[1]), dtype=D.dtype)
-            # One by one: made of all three, a CSR copies parts of larger arrays.
+            # Arrays are set one by one: the constructor would copy parts of larger
+            # arrays.
             part.indptr = D.indptr[first : last + 1] - begin
             part.indices, part.data = D.indices[begin:end], D.data[begin:end]
             yield part

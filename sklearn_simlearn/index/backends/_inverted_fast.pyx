@@ -1,11 +1,11 @@
-"""Search of the inverted file, whose postings and codes `_invert_fast` makes.
+"""Search of the inverted file that `_invert_fast` builds.
 
-For a query q no item gains more by word j than its *bound* b_j, which is the largest
-q_j d_ij that a code can stand for, and 0 at least. What an item gains by some words is
-summed up in 16 bits and rounded up at each step, so the sums are bounds as well. The
-items that remain are scored by their own values. Every score that is returned is the
-sum of q_j d_ij in the order of the words: the same number for any pruning, number of
-threads and division into blocks.
+For a query q, word j adds at most its *bound* b_j to the score of an item. The bound is
+the largest q_j d_ij that a code can represent, and at least 0. The contributions of
+some words to an item are added in 16 bits and rounded up at each step, so the sums are
+upper bounds, too. The remaining candidates are scored exactly. Every returned score is
+the sum of q_j d_ij in the order of the words. It does not depend on pruning, number of
+threads or division into blocks.
 """
 
 from cython cimport floating
@@ -22,15 +22,15 @@ from sklearn_simlearn.index.backends._visit cimport (
 )
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
-# Postings lie anywhere: ask for them this many words ahead.
+# Postings are scattered in memory. They are prefetched this number of words ahead.
 cdef enum:
     AHEAD = 6
 
-# Places of a block, all that 16 bits can tell apart.
+# Number of positions in a block: all values of 16 bits.
 cdef enum:
     N_PLACES = 65536
 
-# Postings that can be walked while so many codes of a row are added.
+# Number of codes of a row that are added in the time of one posting.
 cdef enum:
     CODES_PER_POSTING = 8
 
@@ -39,16 +39,16 @@ cdef enum:
     HAS_WORD = 1
     IS_DONE = 2
 
-# Items that are scored side by side, and that are fetched at a time.
+# Number of items that are scored in parallel, and that are prefetched at a time.
 cdef enum:
     N_LANES = 4
     N_GROUP = 8
 
-# Sums that are looked through before the limit for the next ones is raised.
+# Number of sums that are compared before the limit is updated.
 cdef enum:
     STEP = 1024
 
-# Postings that can be walked while an item is fetched.
+# Number of postings that are read in the time of fetching an item.
 cdef enum:
     MISS = 128
 
@@ -62,12 +62,12 @@ CANDIDATE = np.dtype([("sum", "i4"), ("place", "i4")])
 
 
 cdef class Queries:
-    """Queries as rows, without their values, and the rows each of them leaves out."""
+    """Queries as rows, without their values, with the rows to exclude for each."""
 
     cdef const int64_t[::1] indptr          # in
     cdef const int32_t[::1] words           # in
-    cdef const int64_t[::1] excluded_start  # in: of each query
-    cdef const int64_t[::1] excluded        # in: in order
+    cdef const int64_t[::1] excluded_start  # in: start of the rows of each query
+    cdef const int64_t[::1] excluded        # in: excluded rows, sorted per query
 
     def __init__(self, indptr, words, excluded_start, excluded):
         self.indptr, self.words = indptr, words
@@ -80,13 +80,13 @@ cdef class Block:
     cdef int64_t first_row
     cdef const int32_t[::1] indptr          # in: items as rows
     cdef const int32_t[::1] words           # in
-    cdef const int32_t[::1] start           # in: their postings
+    cdef const int32_t[::1] start           # in: postings of these items
     cdef const uint16_t[::1] places         # in
     cdef const uint8_t[::1] codes           # in
     cdef const int32_t[::1] row_words       # in
     cdef const uint8_t[:, ::1] rows         # in
     cdef int32_t zero                       # code of 0
-    cdef const uint8_t[::1] alive           # in: items to choose from
+    cdef const uint8_t[::1] alive           # in: items that may be returned
 
     def __init__(
         self, first_row, indptr, words, start, places, codes, row_words, rows, zero,
@@ -101,7 +101,7 @@ cdef class Block:
 
 
 cdef class Scratch:
-    """Memory that `find_best` works in, one row per thread."""
+    """Scratch memory of `find_best`, one row per thread."""
 
     cdef uint16_t[:, ::1] sums
     cdef uint8_t[:, ::1] marks
@@ -125,17 +125,17 @@ def find_best(
     Queries queries,
     const floating[::1] query_values,    # in
     Block block,
-    const floating[::1] values,          # in: of the items
-    const floating[::1] steps,           # in: of the words
+    const floating[::1] values,          # in: values of the items
+    const floating[::1] steps,           # in: steps of the words
     int n_threads,
     Scratch scratch,
-    floating[:, ::1] query_rows,         # in, out: zeros, a row over all words a thread
+    floating[:, ::1] query_rows,         # in, out: zeros, one row per thread
     floating[:, ::1] best_scores,        # in, out: heap of the best in earlier blocks
     int64_t[:, ::1] best_rows,           # in, out
     int64_t[::1] n_found,                # in, out
-    double[::1] share,                   # in, out: of the k-th score, to skip
+    double[::1] share,                   # in, out: share of the k-th score to skip
 ):
-    """Look through a block for the best items of each query."""
+    """Update the heaps of each query with the items of a block."""
     cdef Py_ssize_t query
     cdef int64_t k
     cdef int t
@@ -183,7 +183,7 @@ cdef Py_ssize_t list_postings(
     const floating[::1] query_values, Block block, const floating[::1] steps,
     List* lists,
 ) noexcept nogil:
-    """The lists of a query in the order of its words; returns their number."""
+    """Set the lists of a query, in the order of its words; return their number."""
     cdef Py_ssize_t n_lists = 0, row = 0
     cdef int32_t word, n_items = <int32_t>block.rows.shape[1], zero = block.zero
     cdef int64_t k
@@ -220,13 +220,14 @@ cdef void visit(
     Visit* v, Block block, const floating[::1] values, const int64_t[::1] excluded,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
-    """Look through a block for the best items of one query.
+    """Update the heap of one query with the items of a block.
 
-    (search-bound)  Lists are walked by what can be gained or lost per posting, the
-    largest first. An item that gained a by them scores at most a + r, where r is the
-    sum of the bounds of the lists that are left. Once r is a share of the k-th score t
-    so far, the rest is skipped: an item with a + r < t is not among the k best, the
-    others are scored, the most promising first, which lifts t meanwhile.
+    (search-bound) Lists are read in descending order of their largest gain or loss per
+    posting. If the sum of an item over these lists is a, its score is at most a + r,
+    where r is the sum of the bounds of the other lists. If r falls below a share of the
+    current k-th score t, the other lists are skipped. An item with a + r < t is not
+    among the k best. The other items are scored in descending order of a, which raises
+    t.
     """
     cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1), place
     cdef bint is_first = v.n_found[0] < v.k
@@ -235,7 +236,7 @@ cdef void visit(
         v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
         FLT_MIN if floating is float else DBL_MIN,
     ):
-        # No sum would tell items apart.
+        # Sums would not distinguish items, so all items are scored.
         for place in range(n_items):
             if is_eligible(v, place, block, excluded):
                 one = place
@@ -246,14 +247,16 @@ cdef void visit(
     for place in range(n_items):
         v.sums[place] = <uint16_t>v.origin
     if is_first:
-        # Half of what can be gained shows which items are likely to be good.
+        # The first half of the possible gain shows which items are likely to score
+        # high.
         walk_down_to(v, v.lists[0].rest / 2.0, block)
         pick(v, block, excluded)
         score_rows(v, v.n_picks, v.picks, block, values, query, best_scores)
     if v.n_found[0] == v.k:
         walk_down_to(v, v.share[0] * best_scores[0], block)
     if is_first:
-        # Now it shows better, and a high score of the k-th leaves few candidates.
+        # The sums are more exact now. Score the largest ones first: a high k-th score
+        # leaves few candidates.
         leave_picks(v)
         pick(v, block, excluded)
         score_rows(v, v.n_picks, v.picks, block, values, query, best_scores)
@@ -270,18 +273,18 @@ cdef void visit(
 
 
 cdef void walk_down_to(Visit* v, double rest, Block block) noexcept nogil:
-    """Walk lists until those that are left cannot add more than `rest`."""
+    """Read lists until the other lists add at most `rest`."""
     while v.next_list < v.n_lists and v.lists[v.next_list].rest > rest:
         v.n_walked += walk_list(v, v.next_list, block)
         v.next_list += 1
 
 
 cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogil:
-    """The places of the k largest sums."""
+    """Find the positions of the k largest sums."""
     cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1)
     cdef int32_t first = 0, n_large, place, i
     cdef int64_t n_picks = 0
-    # Once here: the compiler would read them again after each push.
+    # Local copies, because the compiler would read the fields again after each push.
     cdef Py_ssize_t k = v.k
     cdef const uint16_t* sums = v.sums
     cdef int32_t* found = v.found
@@ -302,7 +305,7 @@ cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogi
 cdef void take_wordless(
     Visit* v, Block block, const int64_t[::1] excluded, floating* best_scores
 ) noexcept nogil:
-    """Take items without any word of the query, which score 0; walk all lists."""
+    """Push items without a word of the query, which score 0; read all lists."""
     cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1), place
     cdef Py_ssize_t i
     for place in range(n_items):
@@ -324,7 +327,7 @@ cdef void take_wordless(
 cdef Py_ssize_t prune(
     Visit* v, int32_t limit, Block block, const int64_t[::1] excluded
 ) noexcept nogil:
-    """Make a heap of the items whose sum is at least `limit`; returns their number."""
+    """Build a heap of the items whose sum is at least `limit`; return their number."""
     cdef Py_ssize_t n_candidates = 0, i
     cdef int32_t n_large = 0, place
     if limit <= 65535:
@@ -345,7 +348,7 @@ cdef void score_candidates(
     Visit* v, Py_ssize_t n_candidates, Block block, const floating[::1] values,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
-    """Score candidates, the largest sum first, until none may be among the best."""
+    """Score candidates, largest sum first, until the others are not among the best."""
     cdef int64_t[N_GROUP] group
     cdef Py_ssize_t n_group
     cdef int32_t place
@@ -370,7 +373,7 @@ cdef inline bint is_eligible(
 
 
 cdef inline int64_t walk_list(Visit* v, Py_ssize_t i, Block block) noexcept nogil:
-    """Add up a list, and ask for the one after the next; returns its cost."""
+    """Add a list to the sums, and prefetch a later one; return the cost."""
     cdef const List* walked = &v.lists[i]
     cdef const List* ahead = walked + 2
     cdef uint16_t* sums = v.sums
@@ -393,7 +396,7 @@ cdef inline int64_t walk_list(Visit* v, Py_ssize_t i, Block block) noexcept nogi
 cdef inline void mark_list(
     const List* marked, Block block, uint8_t* marks
 ) noexcept nogil:
-    """Mark the items of a list, or all if it is a row."""
+    """Mark the items of a list; all items if it is a row."""
     cdef Py_ssize_t p
     if marked.is_row:
         for p in range(marked.length):
@@ -418,10 +421,10 @@ cdef void score_rows(
     Visit* v, Py_ssize_t n, const int64_t* places, Block block,
     const floating[::1] values, const floating* query, floating* best_scores,
 ) noexcept nogil:
-    """Score items by their rows, and take them among the best if they are.
+    """Score items exactly, and push them onto the heap of the best.
 
-    Words that the query has not add 0. A sum waits for its last addition, so several
-    rows are added up side by side.
+    Words that are not in the query add 0. Several rows are summed in parallel, because
+    each addition has to wait for the previous one of its sum.
     """
     cdef Py_ssize_t first = 0, lane
     cdef int32_t j, n_common
@@ -458,7 +461,7 @@ def finish_search(
     floating[:, ::1] best_scores,        # in, out: heaps on entry, sorted on return
     int64_t[:, ::1] best_rows,           # in, out
 ):
-    """Order the best items of each query."""
+    """Sort the best items of each query."""
     cdef Py_ssize_t query
     with nogil:
         for query in range(best_scores.shape[0]):

@@ -1,4 +1,4 @@
-"""The backends by name. A new one is one module and one line here."""
+"""Backends by name. A new backend is one module and one line here."""
 
 import importlib
 
@@ -9,14 +9,14 @@ BACKENDS = {
     "usearch": "UsearchItems",
 }
 
-# Options that a search reads anew each time.
+# Options that can be changed between searches.
 SEARCH_OPTIONS = {"faiss": {"nprobe", "efSearch"}, "usearch": {"exact"}}
 
-# Backends whose packages read their own bytes, without checks that we could vouch for.
+# Backends whose packages read their own files and do not check them completely.
 UNCHECKED = {"faiss", "usearch"}
 
 
 def find_backend(name):
-    """The class of a backend, whose module is imported only now."""
+    """Import the module of a backend, and return its class."""
     module = importlib.import_module(f"sklearn_simlearn.index.backends._{name}")
     return getattr(module, BACKENDS[name])

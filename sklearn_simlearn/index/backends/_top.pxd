@@ -1,8 +1,9 @@
-"""The k best items of a query, and the loops that find them; header only.
+"""Heaps of the k best items of a query, and loops that find candidates; header only.
 
-The best items found so far are a heap with the worst of them at its root. An item is
-better than another if its score is larger, or equal and its row the lower one: an order
-without ties, so the k best do not depend on the order in which items are met.
+A heap holds the best items found so far, with the worst of them at its root. An item is
+better than another if its score is larger, or if the scores are equal and its row is
+lower. This order has no ties, so the k best items do not depend on the order in which
+items are pushed.
 """
 
 from cython cimport floating
@@ -14,7 +15,7 @@ cdef extern from *:
     """
     #include "simd.h"
 
-    /* Places of the scores greater than `limit`, in order; returns their number. */
+    /* Positions of the scores greater than `limit`, in order; returns their number. */
     #define SIMLEARN_FIND_LARGE(name, real)                                         \\
         SIMLEARN_CLONES                                                             \\
         static int32_t name(const real *scores, int32_t n, real limit, int32_t *out)\\
@@ -47,7 +48,7 @@ cdef extern from *:
 cdef inline int32_t find_large(
     const floating* scores, int32_t n, floating limit, int32_t* out
 ) noexcept nogil:
-    """Places of the scores greater than `limit`, in order; their number."""
+    """Find the positions of the scores greater than `limit`; return their number."""
     if floating is float:
         return find_large_float(scores, n, limit, out)
     else:
@@ -55,7 +56,7 @@ cdef inline int32_t find_large(
 
 
 cdef inline floating just_below(floating x) noexcept nogil:
-    """A limit that rounding did not lift."""
+    """Return the next number below a limit, so that rounding does not raise it."""
     if floating is float:
         return nextafterf(x, -INFINITY)
     else:
@@ -73,7 +74,7 @@ cdef inline bint is_better(
 cdef inline void sift_down(
     floating* scores, int64_t* rows, Py_ssize_t n, floating score, int64_t row
 ) noexcept nogil:
-    """Put an item in place of the root of a heap of n."""
+    """Replace the root of a heap of size n by an item."""
     cdef Py_ssize_t place = 0, child
     while True:
         child = 2 * place + 1
@@ -96,7 +97,7 @@ cdef inline void push(
     floating* scores, int64_t* rows, int64_t* n, Py_ssize_t k, floating score,
     int64_t row,
 ) noexcept nogil:
-    """Take an item among the k best if it is one of them."""
+    """Push an item onto the heap if it is among the k best."""
     cdef Py_ssize_t place, parent
     if n[0] == k:
         if is_better(score, row, scores[0], rows[0]):
@@ -118,7 +119,7 @@ cdef inline void push(
 cdef inline void sort_best(
     floating* scores, int64_t* rows, Py_ssize_t n
 ) noexcept nogil:
-    """Turn the heap into a list, best first."""
+    """Sort the heap, best item first."""
     cdef floating score
     cdef int64_t row
     while n > 1:
@@ -131,7 +132,7 @@ cdef inline void sort_best(
 cdef inline bint is_listed(
     int64_t row, const int64_t* rows, int64_t first, int64_t last
 ) noexcept nogil:
-    """Whether a row is among sorted ones."""
+    """Return whether a row is in a sorted list."""
     cdef int64_t middle
     while first < last:
         middle = (first + last) // 2

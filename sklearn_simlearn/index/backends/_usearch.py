@@ -17,17 +17,19 @@ class UsearchItems(ForeignItems):
         Items.
 
     stored : {"float32", "float16", "int8"}, default="float32"
-        How their values are stored. As int8 they are multiplied by a constant, so that
-        the largest value of the first items just fits; later ones are cut off there.
+        Type of the stored values. For int8, values are multiplied by a constant such
+        that the largest value of the first items fits. Larger values of later items are
+        clipped.
 
     connectivity : int, default=None
-        Neighbours per item in the graph; None leaves it to usearch.
+        Neighbours per item in the graph. If None, the default of usearch.
 
     expansion_add, expansion_search : int, default=None
-        How many nearest items adding and searching keep; None leaves it to usearch.
+        Sizes of the lists of candidates when adding and searching. If None, the
+        defaults of usearch.
 
     exact : bool, default=False
-        Whether to compare all items instead of following the graph.
+        Compare all items instead of following the graph.
 
     n_threads : int, default=1
         Number of threads that build the graph. The graph depends on it.
@@ -72,7 +74,7 @@ class UsearchItems(ForeignItems):
         )
 
     def _reading(self):
-        # Searches at the same time would use the same memory of usearch.
+        # Concurrent searches would use the same memory of usearch.
         return self._shared.writing()
 
     def _count(self, index):
@@ -134,10 +136,10 @@ class UsearchItems(ForeignItems):
         index = self._make_index()
         try:
             index.view(memoryview(saved[0]))
-        except Exception as error:  # usearch raises what it likes
+        except Exception as error:  # usearch raises errors of many types
             raise ValueError("usearch cannot read its index.") from error
-        check(index.ndim == self.n_features, "the usearch index has another width")
-        check(len(index) == self.n_items, "the usearch index has another length")
+        check(index.ndim == self.n_features, "usearch: wrong number of features")
+        check(len(index) == self.n_items, "usearch: wrong number of items")
         return Shared(index, self.n_items, source=saved[0])
 
 
@@ -146,7 +148,7 @@ def _import_usearch():
         import usearch.index
     except ImportError as error:
         raise ImportError(
-            "The backend 'usearch' needs usearch: "
-            'pip install "sklearn-simlearn[usearch]" brings it.'
+            "The backend 'usearch' requires usearch: "
+            'pip install "sklearn-simlearn[usearch]".'
         ) from error
     return usearch.index

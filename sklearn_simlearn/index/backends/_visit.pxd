@@ -1,17 +1,17 @@
-"""The visit of a query to a block: lists, sums and candidates; header only."""
+"""Search of one query in one block: lists, sums and candidates; header only."""
 
 from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY, ceil, fabs, floor
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 from libc.stdlib cimport qsort
 
-# Sums take so many of their 65536 values, and rounding some of these per list.
+# Range of the sums within 16 bits, and the part of it that rounding may use per list.
 cdef enum:
     WIDTH = 60000
     SLACK = 6
     MANY_LISTS = 4096
 
-# Sum of items that are scored already; others have at least 1.
+# Sum of items that are already scored. Other items have a sum of at least 1.
 cdef enum:
     DONE = 0
 
@@ -23,34 +23,34 @@ cdef extern from "sums.h":
     int32_t find_sums(
         const uint16_t* sums, int32_t n, uint16_t limit, int32_t* out) noexcept nogil
 
-# The postings of a word of the query, or its row.
+# Postings of a word of the query, or its row.
 cdef struct List:
     double weight  # q_j s_j
     double bound
-    double worth  # what can be gained or lost per posting
-    double rest  # bounds of this list and all after it
+    double worth  # largest gain or loss per posting
+    double rest  # sum of the bounds of this list and all after it
     int64_t begin
     int32_t length
-    int32_t cost  # in postings
-    int32_t factor  # q_j s_j in steps of the sums by 256, rounded up
+    int32_t cost  # in units of postings
+    int32_t factor  # 256 q_j s_j / unit, rounded up
     int32_t constant
     int32_t is_row
 
-# An item that may be one of the best, with what walked lists make of it.
+# Item that may be among the best, with its sum over the lists read so far.
 cdef struct Candidate:
     int32_t sum
     int32_t place
 
-# The visit of a query to a block.
+# State of the search of one query in one block.
 cdef struct Visit:
     Py_ssize_t k
     int64_t excluded_begin
     int64_t excluded_end
-    int64_t* best_rows  # heap of the best so far, with the scores that are passed along
+    int64_t* best_rows  # heap of the best so far; scores are passed separately
     int64_t* n_found
-    double* share  # of the k-th score, what skipped lists may add up to
+    double* share  # bound on skipped lists, as a share of the k-th score
     Py_ssize_t n_lists
-    Py_ssize_t next_list  # those before it are walked
+    Py_ssize_t next_list  # lists before it are already read
     List* lists
     uint16_t* sums
     uint8_t* marks
@@ -60,18 +60,18 @@ cdef struct Visit:
     int64_t* picks
     int64_t n_picks
     double unit  # step of the sums
-    double margin  # by which sums of the same terms in another order may differ
-    int32_t origin  # sum of an item without any word of the query
-    int64_t n_walked  # work done, in postings
+    double margin  # bound of the rounding error of sums
+    int32_t origin  # sum of an item without a word of the query
+    int64_t n_walked  # work done, in units of postings
     int64_t n_summed
 
 
 cdef inline bint bound(
     Visit* v, int32_t zero, double epsilon, double tiny
 ) noexcept nogil:
-    """Order the lists, bound what is left after each, and choose the step of the sums.
+    """Sort the lists, sum the bounds after each, and choose the step of the sums.
 
-    Returns False if there are too many lists or too small numbers for sums of 16 bits.
+    Return False if there are too many lists, or too small numbers, for 16-bit sums.
     """
     cdef double total = 0.0
     cdef Py_ssize_t i, n_lists = v.n_lists
@@ -80,7 +80,8 @@ cdef inline bint bound(
     v.unit = total / (WIDTH - SLACK * min(n_lists, MANY_LISTS)) if n_lists > 0 else 1.0
     if n_lists > MANY_LISTS or not DBL_MIN <= v.unit < INFINITY:
         return False
-    # Sums of the same terms in another order, or of bounds, differ by less.
+    # Bound of the rounding error of sums of the terms, or of their bounds, in any
+    # order.
     v.margin = 2.0 * (n_lists + 2) * (epsilon * total + tiny)
     qsort(v.lists, n_lists, sizeof(List), &compare_worth)
     v.lists[n_lists].rest = 0.0
@@ -98,10 +99,10 @@ cdef inline int compare_worth(const void* a, const void* b) noexcept nogil:
 cdef inline int32_t scale_lists(
     Py_ssize_t n_lists, List* lists, double unit, int32_t zero
 ) noexcept nogil:
-    """Factors and constants of the lists; returns the sum that stands for 0.
+    """Set factors and constants of the lists; return the sum that represents 0.
 
-    A code c adds (factor c + constant) / 256 >= q_j d_ij / unit. Besides rounding, the
-    constant makes up for what (search-code) leaves open.
+    A code c adds (factor c + constant) / 256 >= q_j d_ij / unit. The constant accounts
+    for rounding and for the interval in (search-code).
     """
     cdef Py_ssize_t i
     cdef int32_t factor, constant
@@ -123,7 +124,7 @@ cdef inline int32_t scale_lists(
 
 
 cdef inline int32_t find_limit(const Visit* v, double worst) noexcept nogil:
-    """The least sum of an item that may be among the best, 1 at least.
+    """Return the smallest sum of an item that may be among the best, at least 1.
 
     `worst` is the k-th score so far.
     """
@@ -145,7 +146,7 @@ cdef inline void leave_picks(Visit* v) noexcept nogil:
 cdef inline void sink(
     Candidate* heap, Py_ssize_t n, Py_ssize_t place, Candidate candidate
 ) noexcept nogil:
-    """Put a candidate at a place of a heap with the largest sum at its root."""
+    """Insert a candidate at a position of a heap whose root has the largest sum."""
     cdef Py_ssize_t child = 2 * place + 1
     while child < n:
         if child + 1 < n and heap[child + 1].sum > heap[child].sum:

@@ -6,8 +6,8 @@
 
 /* sums[i] += (factor * codes[i] + constant) / 256, or one more.
  *
- * All numbers are 16 bits wide, so that the compiler finds instructions for them: the
- * magnitude of a product is rounded down, and the sign is applied after that.
+ * All operations use 16 bits, for which there are vector instructions: the magnitude of
+ * a product is rounded down, and then the sign is applied.
  */
 SIMLEARN_CLONES
 static void add_codes(const uint8_t *codes, int32_t n, int32_t factor, int32_t constant,
@@ -23,7 +23,7 @@ static void add_codes(const uint8_t *codes, int32_t n, int32_t factor, int32_t c
     }
 }
 
-/* Append the places from `first` to `last` whose sum is at least `limit`. */
+/* Append the positions from `first` to `last` whose sum is at least `limit`. */
 static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t last,
                                    uint16_t limit, int32_t n_found, int32_t *out)
 {
@@ -34,7 +34,7 @@ static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t 
     return n_found;
 }
 
-/* Whether one of 64 sums is at least `limit`, and one of 8 sums.
+/* Return whether one of 64 sums is at least `limit`, and one of 8 sums.
  *
  * Compilers leave the plain loop scalar. The vectors of GCC and Clang are two to three
  * instructions per 8 sums on any x86-64: SSE2 compares signed numbers only, so both
@@ -87,7 +87,7 @@ static inline int has_large_8(const uint16_t *sums, uint16_t limit)
 }
 #endif
 
-/* Places of the sums of at least `limit`, in order; returns their number.
+/* Positions of the sums of at least `limit`, in order; returns their number.
  *
  * `limit` is at least 1. Not inlined, so that a test can look at its instructions.
  */

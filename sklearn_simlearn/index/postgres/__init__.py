@@ -1,4 +1,4 @@
-"""An index in a table of PostgreSQL."""
+"""Index in a table of PostgreSQL."""
 
 from sklearn_simlearn.index.postgres._index import PostgresIndex
 

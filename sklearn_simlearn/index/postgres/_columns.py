@@ -1,4 +1,4 @@
-"""Metadata as columns of a table in PostgreSQL, and filters by them."""
+"""Metadata as columns of a table in PostgreSQL, and filters on these columns."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_simlearn.index import _metadata
 
-# PostgreSQL cuts longer names without an error.
+# PostgreSQL truncates longer names without an error.
 MAX_NAME_BYTES = 63
 
 COMPARISONS = ("<", "<=", ">", ">=", "!=")
@@ -15,14 +15,14 @@ COMPARISONS = ("<", "<=", ">", ">=", "!=")
 
 @dataclass
 class Column:
-    """Values of a column, and the type that holds them."""
+    """Values of a column, and their type in PostgreSQL."""
 
     type: str
     values: list
 
 
 def check_name(name):
-    """A name that PostgreSQL takes as it is."""
+    """Return a name; raise unless PostgreSQL accepts it without a change."""
     if not isinstance(name, str) or not 0 < len(name.encode()) <= MAX_NAME_BYTES:
         raise ValueError(
             "Names of tables and columns must be strings of 1 to "
@@ -33,7 +33,7 @@ def check_name(name):
 
 
 def read_columns(metadata, n_items, taken):
-    """Columns of a table of metadata.
+    """Return metadata as columns of a table.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def read_columns(metadata, n_items, taken):
         Number of items.
 
     taken : set of str
-        Names that are not free.
+        Names of other columns, which metadata must not use.
 
     Returns
     -------
@@ -65,8 +65,8 @@ def read_columns(metadata, n_items, taken):
         check_name(name)
         if name in taken:
             raise ValueError(
-                f"metadata must not have a column {name!r}, which holds ids or "
-                "items: rename it, or give `id_column` and `item_column`."
+                f"metadata must not have a column {name!r}, which holds ids or items. "
+                "Rename it, or set `id_column` and `item_column`."
             )
         values = [_plain(value) for value in values]
         columns[name] = Column(_find_type(name, values), values)
@@ -74,21 +74,21 @@ def read_columns(metadata, n_items, taken):
 
 
 def _plain_values(column):
-    """Values of a column of an array or a frame, as a list."""
+    """Return the values of a column of an array or a frame as a list."""
     if hasattr(column, "to_list"):
         return column.to_list()
     if column.dtype.kind == "M":
-        column = column.astype("M8[us]")  # finer ones have no value in Python
+        column = column.astype("M8[us]")  # Python's times have microseconds
     return column.tolist()
 
 
 def _plain(value):
-    """A value of Python's own types; None where it is missing."""
+    """Return a value as a built-in type of Python; None if it is missing."""
     if isinstance(value, np.generic):
         value = value.item()
-    if type(value).__name__ == "NAType":  # of pandas
+    if type(value).__name__ == "NAType":  # missing value of pandas
         return None
-    # NaN and NaT differ from themselves.
+    # NaN and NaT are not equal to themselves.
     is_missing = isinstance(value, float | datetime) and value != value
     return None if is_missing else value
 
@@ -113,18 +113,18 @@ def _find_type(name, values):
         return "date"
     raise ValueError(
         f"The column {name!r} of metadata holds "
-        f"{', '.join(sorted(kind.__name__ for kind in kinds))}: use numbers, strings, "
-        "booleans, dates or times, of one kind per column."
+        f"{', '.join(sorted(kind.__name__ for kind in kinds))}. Use numbers, strings, "
+        "booleans, dates or times, with one type per column."
     )
 
 
 def read_filter(filter, columns):
-    """A filter as conditions on columns.
+    """Return a filter as conditions on columns.
 
     Parameters
     ----------
     filter : dict
-        Column -> value, list of values, or dict of comparisons.
+        Dict from columns to a value, a list of values, or a dict of comparisons.
 
     columns : collection of str
         Columns of the table.
@@ -132,14 +132,14 @@ def read_filter(filter, columns):
     Returns
     -------
     conditions : list of (column, operator, value)
-        All of them must hold. The operator is one of `COMPARISONS`, "=", "any",
-        "null" or "not null", never anything that the user wrote.
+        Conditions that are combined with AND. The operator is one of `COMPARISONS`,
+        "=", "any", "null" or "not null", and never contains text of the user.
     """
     conditions = []
     for name, value in filter.items():
         if name not in columns:
             raise ValueError(
-                f"filter names the column {name!r}; the table has {sorted(columns)}."
+                f"filter has the unknown column {name!r}. Columns: {sorted(columns)}."
             )
         if isinstance(value, dict):
             conditions += [(name, *_compare(name, *pair)) for pair in value.items()]
@@ -147,8 +147,7 @@ def read_filter(filter, columns):
             values = [_plain(one) for one in value]
             if None in values:
                 raise ValueError(
-                    f"filter lists a missing value for {name!r}: search for None by "
-                    "itself."
+                    f"filter lists a missing value for {name!r}. Filter by None alone."
                 )
             conditions.append((name, "any", values))
         else:
@@ -160,7 +159,7 @@ def read_filter(filter, columns):
 def _compare(name, operator, value):
     if operator not in COMPARISONS:
         raise ValueError(
-            f"filter compares {name!r} by {operator!r}; there are "
+            f"filter has the unknown operator {operator!r} for {name!r}. Operators: "
             f"{', '.join(map(repr, COMPARISONS))}."
         )
     value = _plain(value)
@@ -168,4 +167,4 @@ def _compare(name, operator, value):
         return operator, value
     if operator == "!=":
         return "not null", None
-    raise ValueError(f"filter compares {name!r} by {operator!r} with a missing value.")
+    raise ValueError(f"filter compares {name!r} with a missing value by {operator!r}.")

@@ -1,4 +1,4 @@
-"""An index whose items are rows of a table in PostgreSQL."""
+"""Index whose items are rows of a table in PostgreSQL."""
 
 from numbers import Integral
 
@@ -26,59 +26,60 @@ from sklearn_simlearn.index.postgres._pgvector import (
     scale_queries,
 )
 
-# Items whose encodings are compared when an estimator is replaced.
+# Number of items whose encodings are compared when an estimator is replaced.
 SAMPLE = 256
 
 
 class PostgresIndex(BaseIndex):
-    """The best items for a query, from a table in PostgreSQL.
+    """Index of items in a table of PostgreSQL.
 
-    Items are stored as pgvector's types, with ids and metadata in columns of the same
-    table, where others may read and write them. Queries are encoded here, and the
-    server returns the largest inner products. Read more in the :ref:`User Guide
-    <postgresql>`.
+    Items are stored in the types of pgvector, with ids and metadata in columns of the
+    same table. Other clients may read and write the table. Queries are encoded in this
+    process, and the server returns the items with the largest inner products. Read more
+    in the :ref:`User Guide <postgresql>`.
 
     Parameters
     ----------
     estimator : estimator
         A learner, a hand-made similarity, a transformer (compared by the cosine of its
-        output), a pipeline that ends in one of them, or a search over such. A fitted
-        one is used as it is; one that is not fitted is cloned and fitted by `fit`.
+        output), a pipeline that ends in one of them, or a parameter search over one of
+        them. A fitted estimator is used without a copy. If it is not fitted, `fit` fits
+        a clone.
 
     connection : str or psycopg_pool.ConnectionPool
-        Connection string, such as "postgresql://user@host/database": each call then
-        opens a connection. A service that answers many short calls gives a pool, from
-        which each call takes a connection. The string is shown when the index is
-        printed, so keep a password in ``~/.pgpass`` or ``PGPASSWORD``.
+        Connection string, such as "postgresql://user@host/database", or a pool. With a
+        string, each call opens a connection. With a pool, each call takes a connection
+        from the pool, which is faster for many short calls. The string is shown when
+        the index is printed, so keep a password in ``~/.pgpass`` or ``PGPASSWORD``.
 
     table : str or tuple of str
-        Name of the table, taken as it is; (schema, name) for one in another schema than
-        the first of the search path.
+        Name of the table, case-sensitive. Pass (schema, name) if the table is not in
+        the first schema of the search path.
 
     stored : {"auto", "vector", "halfvec", "sparsevec"}, default="auto"
-        Type of the items in a table that `fit` makes. "auto" takes "sparsevec" for
-        sparse encodings and "vector" for others. "halfvec" takes half of the space, and
+        Type of the items in a table that `fit` creates. "auto" selects "sparsevec" for
+        sparse encodings and "vector" for others. "halfvec" needs half of the space and
         rounds to 3 digits.
 
     method : {"exact", "hnsw"}, default="exact"
-        Whether a search looks at all items, or walks through an HNSW graph, which is
-        faster and may miss some.
+        Method of the search. "exact" compares all items. "hnsw" searches an HNSW graph,
+        which is faster and may miss some items.
 
     m : int, default=16
-        Links per item of the graph that `fit` makes.
+        Links per item of the graph that `fit` creates.
 
     ef_construction : int, default=64
-        How many candidates the making of the graph considers; at least ``2 * m``.
+        Number of candidates when the graph is built; at least ``2 * m``.
 
     ef_search : int, default=40
-        How many candidates a search of the graph considers, at least the `k` of the
-        search and at most 1000. It can be changed at any time by `set_params`.
+        Number of candidates of a search in the graph: at least the `k` of the search
+        and at most 1000. `set_params` can change it at any time.
 
     id_column : str, default="id"
-        Column of the ids.
+        Name of the column of ids.
 
     item_column : str, default="item"
-        Column of the encoded items.
+        Name of the column of encoded items.
 
     Attributes
     ----------
@@ -89,13 +90,14 @@ class PostgresIndex(BaseIndex):
         Type of the items.
 
     n_items_ : int
-        Number of items in the table now.
+        Current number of items in the table.
 
     n_features_in_ : int
-        Width of the items that were given to `fit`, where they have one.
+        Number of features of the items that were passed to `fit`, if they have a fixed
+        number.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of these items, if they had any.
+        Column names of these items, if they have names.
 
     See Also
     --------
@@ -104,9 +106,9 @@ class PostgresIndex(BaseIndex):
     Notes
     -----
     The server computes in single precision (with items in half precision for
-    "halfvec"), so scores are of float32, and items whose scores differ by rounding only
-    may come in another order than in :class:`SimilarityIndex`. Of items with the same
-    score, the one with the lower id comes first; strings are compared by code points.
+    "halfvec"), so scores are float32. Items whose scores differ only by rounding may
+    have another order than in :class:`SimilarityIndex`. Items with the same score are
+    ordered by id; strings are compared by code points.
 
     Examples
     --------
@@ -162,25 +164,25 @@ class PostgresIndex(BaseIndex):
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None, ids=None, metadata=None):
-        """Make the table with these items, and fit the estimator unless it is fitted.
+        """Create the table with items. Fit the estimator if it is not fitted.
 
-        Table, items and graph appear together, when all of it is done. A table that
-        exists is refused: see `attach`.
+        Table, items and graph are created in one transaction. If the table exists, an
+        error is raised; use `attach` instead.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_items, n_features)
-            Items; whatever the first step of the estimator takes.
+            Items, in any form that the first step of the estimator accepts.
 
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
-            Labels or relevance matrix, for an estimator that is not fitted.
+            Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,), default=None
-            What `search` calls the items: integers or strings, each once. Their numbers
-            0, 1, ... if None.
+            Unique ids, integers or strings, that `search` returns. If None, the items
+            get the ids 0, 1, ....
 
         metadata : list of dict, frame or structured array, default=None
-            More about the items, one row per item, which become columns: numbers,
+            Metadata with one row per item, stored in columns of the table: numbers,
             strings, booleans, dates and times. Missing values become NULL.
 
         Returns
@@ -202,8 +204,8 @@ class PostgresIndex(BaseIndex):
             server.require_pgvector(cursor, create=True)
             if server.exists(cursor, name):
                 raise ValueError(
-                    f"The table {self.table!r} exists: open it by `attach`, or drop it "
-                    "if nobody needs it."
+                    f"The table {self.table!r} exists. Open it with `attach`, or drop "
+                    "it if it is not needed."
                 )
         estimator, model = self._take_estimator(X, y)
         encoded = encode_items(model, X)
@@ -234,20 +236,20 @@ class PostgresIndex(BaseIndex):
         return self
 
     def attach(self, X=None, ids=None):
-        """Open a table that is there.
+        """Open an existing table.
 
-        It may come from `fit`, or be anybody's: it takes a column of unique ids,
-        integers or strings, and one of pgvector's types with encoded items. Nothing in
-        it is changed.
+        The table may come from `fit` or from another program. It must have a column of
+        unique ids, integers or strings, and a column of encoded items in a type of
+        pgvector. The table is not changed.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-            A few items, as they are before the estimator encodes them, to see whether
-            the table holds them as it does. `set_estimator` needs them.
+            A few original items. They are encoded to check that the table holds the
+            same encodings. `set_estimator` requires them.
 
         ids : array-like of shape (n_samples,), default=None
-            Their ids.
+            Ids of these items.
 
         Returns
         -------
@@ -257,7 +259,7 @@ class PostgresIndex(BaseIndex):
         self._check_params()
         self._name()
         if (X is None) != (ids is None):
-            raise ValueError("X and ids go together.")
+            raise ValueError("Pass both X and ids, or neither.")
         model = unwrap.find_model(self.estimator)
         server = _server()
         with server.transaction(self.connection, is_snapshot=True) as cursor:
@@ -266,7 +268,7 @@ class PostgresIndex(BaseIndex):
             if self.method == "hnsw" and not table.has_graph:
                 raise ValueError(
                     f"The column {self.item_column!r} has no HNSW index by inner "
-                    'product: use method="exact", or make one by CREATE INDEX ... '
+                    'product. Use method="exact", or create one with CREATE INDEX ... '
                     f"USING hnsw (... {table.stored}_ip_ops)."
                 )
             if X is not None:
@@ -278,9 +280,9 @@ class PostgresIndex(BaseIndex):
         return self
 
     def search(self, X, k=10, *, groups=None, exclude=None, filter=None):
-        """The best items for each query.
+        """Return the best items for each query.
 
-        All queries are answered from one state of the table.
+        All queries of a call are answered from the same state of the table.
 
         Parameters
         ----------
@@ -292,16 +294,17 @@ class PostgresIndex(BaseIndex):
 
         groups : array-like of shape (n_queries,), default=None
             Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`: the
-            queries of a set search as one. Results are in the sorted order of the sets.
+            queries of a set are combined into one. Results are in the sorted order of
+            the sets.
 
         exclude : array-like of length n_queries (or n_sets), default=None
-            Ids that are left out of the results, one per query or a list per query.
+            Ids to exclude from the results, one or a list per query.
 
         filter : dict or array-like, default=None
-            Restricts the results to some items: a list of ids, or a dict of columns
-            with what they must hold. That is a value, a list of values, None where
-            there must be none, or a dict of comparisons by "<", "<=", ">", ">=" and
-            "!=", as in ``{"label": ["cat", "dog"], "year": {">=": 2020}}``.
+            Items to which the results are restricted: a list of ids, or a dict from
+            columns to conditions. A condition is a value, a list of values, None for a
+            missing value, or a dict of comparisons with "<", "<=", ">", ">=" and "!=",
+            as in ``{"label": ["cat", "dog"], "year": {">=": 2020}}``.
 
         Returns
         -------
@@ -320,7 +323,7 @@ class PostgresIndex(BaseIndex):
         if exclude is not None:
             exclude = self._read_exclude(exclude, n_results)
         if filter is not None:
-            table.conditions(filter)  # refuse it before any work is done
+            table.conditions(filter)  # raise before any work is done
         scores = np.full((n_results, k), -np.inf, dtype=np.float32)
         found_ids = []
         ef_search = self.ef_search if self.method == "hnsw" else None
@@ -346,7 +349,7 @@ class PostgresIndex(BaseIndex):
         return scores, np.array(filled, dtype=table.id_dtype).reshape(n_results, k)
 
     def add(self, X, ids=None, metadata=None):
-        """Add items, all of them or none.
+        """Add items in one transaction.
 
         Parameters
         ----------
@@ -354,11 +357,11 @@ class PostgresIndex(BaseIndex):
             New items.
 
         ids : array-like of shape (n_items,), default=None
-            Their ids, none of them in the table. If None, they are numbered on from the
-            largest one, while other writers wait.
+            Ids of the new items, none of which may be in the table. If None, numbering
+            continues after the largest id, and the table is locked for other writers.
 
         metadata : list of dict, frame or structured array, default=None
-            Values of some columns of the table. The others get their defaults.
+            Values of some columns of the table. The other columns get their defaults.
 
         Returns
         -------
@@ -368,7 +371,7 @@ class PostgresIndex(BaseIndex):
         return self._insert(X, ids, metadata, replace=False)
 
     def upsert(self, X, ids, metadata=None):
-        """Add items, or replace those that have the same ids; all of them or none.
+        """Add items and replace those with the same ids, in one transaction.
 
         Parameters
         ----------
@@ -376,11 +379,11 @@ class PostgresIndex(BaseIndex):
             Items.
 
         ids : array-like of shape (n_items,)
-            Their ids, each once. The table must keep them unique.
+            Unique ids of the items. The table must have a unique constraint on its ids.
 
         metadata : list of dict, frame or structured array, default=None
-            Values of some columns of the table. The others stay as they are, or get
-            their defaults in new rows.
+            Values of some columns of the table. The other columns are unchanged in
+            replaced rows and get their defaults in new rows.
 
         Returns
         -------
@@ -388,11 +391,11 @@ class PostgresIndex(BaseIndex):
             The index itself.
         """
         if ids is None:
-            raise ValueError("upsert needs ids, which say what is replaced.")
+            raise ValueError("upsert requires the ids of the items.")
         return self._insert(X, ids, metadata, replace=True)
 
     def remove(self, ids):
-        """Remove items, all of them or none.
+        """Remove items in one transaction.
 
         Parameters
         ----------
@@ -414,53 +417,54 @@ class PostgresIndex(BaseIndex):
         return self
 
     def set_estimator(self, estimator):
-        """Replace the estimator by one that encodes items as they are stored.
+        """Replace the estimator by one that encodes items in the same way.
 
-        No row changes. That the new estimator encodes as the old one did is checked on
-        a sample of the items that `fit` or `attach` got. One that does not needs a
-        table of its own.
+        The table is not changed. A sample of the items that were passed to `fit` or
+        `attach` is encoded with the new estimator. If the encodings differ from those
+        in the table, an error is raised; such an estimator needs a new table.
 
         Parameters
         ----------
         estimator : estimator
-            A fitted one, for the same kind of items.
+            Fitted estimator for the same type of items.
 
         Returns
         -------
         self : object
-            The index itself. Its parameter `estimator` stays as it was; `estimator_` is
-            the new one.
+            The index itself. Its parameter `estimator` is unchanged; `estimator_` is
+            the new estimator.
         """
         check_is_fitted(self)
         if self._sample is None:
             raise ValueError(
-                "To compare estimators takes some items: give X and ids to `attach`."
+                "Some items are required to compare the estimators. Pass X and ids to "
+                "`attach`."
             )
         model = unwrap.find_model(estimator)
         if not agree(
             encode_items(model, self._sample), encode_items(self._model, self._sample)
         ):
             raise ValueError(
-                "The new estimator encodes items in another way than they are stored: "
-                "fit an index with another table, and drop this one when all clients "
-                "have moved."
+                "The new estimator does not encode items as they are stored. Fit an "
+                "index with another table, and drop this one when all clients have "
+                "moved."
             )
         self.estimator_, self._model = estimator, model
         return self
 
     @property
     def n_items_(self):
-        """Number of items in the table."""
+        """Return the number of items in the table."""
         table = self._fitted_table()
         with _server().transaction(self.connection, is_snapshot=True) as cursor:
             return table.count(cursor)
 
     @property
     def stored_(self):
-        """Type of the items."""
+        """Return the type of the items."""
         return self._fitted_table().stored
 
-    # -- inside --
+    # -- private methods --
 
     def _check_params(self):
         validate_parameter_constraints(
@@ -479,8 +483,8 @@ class PostgresIndex(BaseIndex):
         unknown = sorted(columns.keys() - set(table.columns))
         if unknown:
             raise ValueError(
-                f"The table has no columns {unknown} for the metadata: add them by "
-                "ALTER TABLE, and attach the index again."
+                f"The table has no columns {unknown} for the metadata. Add them with "
+                "ALTER TABLE, and call `attach` again."
             )
         rows = self._as_stored(
             encode_items(self._model, X), X, in_graph=table.has_graph
@@ -492,16 +496,16 @@ class PostgresIndex(BaseIndex):
         return self
 
     def _as_stored(self, encoded, X, *, in_graph=False):
-        """Encodings of X in the form of the table."""
+        """Return the encodings of X in the type of the table."""
         has_width = hasattr(self, "n_features_in_")
         if has_width and not hasattr(self.estimator_, "n_features_in_"):
-            # One that needs no fit does not compare X with the items.
+            # Estimators without a fit do not check the features of X.
             validate_data(self, X, reset=False, skip_check_array=True)
         _check_width(self._table, encoded)
         return as_stored(encoded, self._table.stored, in_graph=in_graph)
 
     def _name(self):
-        """The quoted name of the table."""
+        """Return the quoted name of the table."""
         parts = (self.table,) if isinstance(self.table, str) else self.table
         if len(parts) not in (1, 2):
             raise ValueError(
@@ -525,7 +529,7 @@ class PostgresIndex(BaseIndex):
         return read_columns(metadata, n_items, {self.id_column, self.item_column})
 
     def _read_exclude(self, exclude, n_results):
-        """Lists of ids to leave out of each result."""
+        """Return the lists of ids to exclude from each result."""
         if len(exclude) != n_results:
             raise ValueError(
                 "exclude must have one id, or a list of ids, per query; got "
@@ -534,7 +538,7 @@ class PostgresIndex(BaseIndex):
         return [self._table.read_ids(np.atleast_1d(part)).tolist() for part in exclude]
 
     def _fitted_table(self):
-        """The table, missing as an attribute is before `fit`."""
+        """Return the table; raise AttributeError before `fit`."""
         if not hasattr(self, "_table"):
             raise AttributeError("The index is not fitted yet.")
         return self._table
@@ -544,13 +548,12 @@ class PostgresIndex(BaseIndex):
 
 
 def _server():
-    """The module that talks to PostgreSQL, imported only when it is needed."""
+    """Import and return the module that requires psycopg."""
     try:
         from sklearn_simlearn.index.postgres import _table
     except ImportError as error:
         raise ImportError(
-            "PostgresIndex needs psycopg: "
-            'pip install "sklearn-simlearn[pgvector]" brings it.'
+            'PostgresIndex requires psycopg: pip install "sklearn-simlearn[pgvector]".'
         ) from error
     return _table
 
@@ -558,13 +561,13 @@ def _server():
 def _check_width(table, encoded):
     if table.width not in (None, encoded.shape[1]):
         raise ValueError(
-            f"The estimator encodes with {encoded.shape[1]} features, the stored items "
-            f"have {table.width}."
+            f"The encodings of the estimator have {encoded.shape[1]} features, but the "
+            f"stored items have {table.width}."
         )
 
 
 def _compare(cursor, table, model, X, ids):
-    """Refuse a table that holds items in another way than the estimator encodes."""
+    """Raise unless the estimator encodes items as they are stored in the table."""
     encoded = encode_items(model, X)
     _check_width(table, encoded)
     rows = as_stored(encoded, table.stored)
@@ -576,6 +579,7 @@ def _compare(cursor, table, model, X, ids):
     lengths = np.sqrt(row_dots(encoded, encoded))
     if (distances > 100 * eps * lengths).any():
         raise ValueError(
-            "The estimator encodes items in another way than the table holds them: "
-            "give the one that the table was made with, or fit another table."
+            "The estimator does not encode items as they are stored in the table. Use "
+            "the estimator that the table was created with, or fit an index with "
+            "another table."
         )

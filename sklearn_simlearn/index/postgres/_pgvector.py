@@ -1,4 +1,4 @@
-"""Encodings as pgvector stores them: its types, its limits, its bytes."""
+"""Types, limits and binary format of pgvector."""
 
 from itertools import pairwise
 from struct import pack
@@ -10,25 +10,25 @@ from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn.index._encoded_items import as_rows
 
 MAX_WIDTH = {"vector": 16_000, "halfvec": 16_000, "sparsevec": 1_000_000_000}
-MAX_NONZERO = 16_000  # of a sparsevec
+MAX_NONZERO = 16_000  # in a sparsevec
 MAX_GRAPH_WIDTH = {"vector": 2_000, "halfvec": 4_000}
-MAX_GRAPH_NONZERO = 1_000  # of a sparsevec in an HNSW graph
+MAX_GRAPH_NONZERO = 1_000  # in a sparsevec in an HNSW graph
 
-# Rows turned into bytes together.
+# Number of rows that are converted to bytes at a time.
 BLOCK = 1024
 
 
 class Wire(bytes):
-    """A row as it goes to and from the server."""
+    """Row in the binary format of the server."""
 
 
 def choose_type(encoded):
-    """The type of pgvector that fits encodings."""
+    """Return the type of pgvector for encodings."""
     return "sparsevec" if sparse.issparse(encoded) else "vector"
 
 
 def as_stored(encoded, stored, *, in_graph=False):
-    """Encodings with the precision of a type of pgvector, if it can hold them.
+    """Return encodings in the precision of a type of pgvector; check its limits.
 
     Parameters
     ----------
@@ -36,10 +36,10 @@ def as_stored(encoded, stored, *, in_graph=False):
         Encoded items or queries.
 
     stored : {"vector", "halfvec", "sparsevec"}
-        The type.
+        Type of pgvector.
 
     in_graph : bool, default=False
-        Whether they go into an HNSW graph.
+        Check the limits of an HNSW graph, too.
 
     Returns
     -------
@@ -49,20 +49,20 @@ def as_stored(encoded, stored, *, in_graph=False):
     width = encoded.shape[1]
     if width > MAX_WIDTH[stored]:
         raise ValueError(
-            f"pgvector's {stored} has at most {MAX_WIDTH[stored]:,} dimensions, and "
-            f"the estimator encodes with {width:,}: {_remedy(stored)}."
+            f"pgvector's {stored} has at most {MAX_WIDTH[stored]:,} dimensions, but "
+            f"the encodings have {width:,}. {_remedy(stored)}."
         )
     if in_graph and width > MAX_GRAPH_WIDTH.get(stored, width):
         halves = ' or stored="halfvec" (up to 4,000)' if stored == "vector" else ""
         raise ValueError(
-            f"HNSW takes a {stored} of at most {MAX_GRAPH_WIDTH[stored]:,} dimensions, "
-            f"and the estimator encodes with {width:,}: put a PCA with fewer "
-            f'n_components before it, or use method="exact"{halves}.'
+            f"For HNSW, a {stored} has at most {MAX_GRAPH_WIDTH[stored]:,} dimensions, "
+            f"but the encodings have {width:,}. Insert a PCA with fewer n_components "
+            f'before the estimator, or use method="exact"{halves}.'
         )
     dtype = np.float16 if stored == "halfvec" else np.float32
     with np.errstate(over="ignore"):
         if stored == "sparsevec":
-            # Once more after the cast, which turns tiny values into zeros.
+            # Remove zeros again, because the cast turns tiny values into zeros.
             rows = canonical_csr(canonical_csr(encoded).astype(np.float32))
             values = rows.data
             _check_nonzero(rows, in_graph)
@@ -72,8 +72,8 @@ def as_stored(encoded, stored, *, in_graph=False):
             rows = values = encoded.astype(dtype, copy=False)
     if not np.isfinite(values).all():
         raise ValueError(
-            f"The encodings leave the range of pgvector's {stored}, which ends at "
-            f"{np.finfo(dtype).max:.6g}: scale the samples"
+            f"The encodings exceed the range of pgvector's {stored}, which ends at "
+            f"{np.finfo(dtype).max:.6g}. Scale the samples"
             + (', or use stored="vector".' if stored == "halfvec" else ".")
         )
     return rows
@@ -83,35 +83,37 @@ def _check_nonzero(rows, in_graph):
     n_nonzero = int(np.diff(rows.indptr).max(initial=0))
     if n_nonzero > MAX_NONZERO:
         raise ValueError(
-            f"pgvector's sparsevec has at most {MAX_NONZERO:,} non-zeros, and the "
-            f"estimator encodes with {n_nonzero:,}: {_remedy('sparsevec')}."
+            f"pgvector's sparsevec has at most {MAX_NONZERO:,} non-zeros, but an "
+            f"encoding has {n_nonzero:,}. {_remedy('sparsevec')}."
         )
     if in_graph and n_nonzero > MAX_GRAPH_NONZERO:
         raise ValueError(
-            f"HNSW takes a sparsevec of at most {MAX_GRAPH_NONZERO:,} non-zeros, and "
-            f'the estimator encodes with {n_nonzero:,}: use method="exact", or put a '
-            "TruncatedSVD with n_components of at most 2,000 before it."
+            f"For HNSW, a sparsevec has at most {MAX_GRAPH_NONZERO:,} non-zeros, but "
+            f'an encoding has {n_nonzero:,}. Use method="exact", or insert a '
+            "TruncatedSVD with n_components of at most 2,000 before the estimator."
         )
 
 
 def _remedy(stored):
     if stored == "sparsevec":
-        return "put a TruncatedSVD with fewer n_components before it"
-    return 'put a PCA with fewer n_components before it, or use stored="sparsevec"'
+        return "Insert a TruncatedSVD with fewer n_components before the estimator"
+    return 'Insert a PCA with fewer n_components, or use stored="sparsevec"'
 
 
 def scale_queries(Q):
-    """Queries with magnitudes of at most 1, and the powers of two they take.
+    """Scale queries by powers of two to magnitudes of at most 1.
 
-    A positive factor changes no ranking, one of two no digit. So a query fits into
-    every type, and a small one keeps its digits in half precision.
+    A positive factor does not change the ranking, and a power of two does not change
+    digits. So every query fits into every type, and small values keep their digits in
+    half precision.
 
     Returns
     -------
     scaled : ndarray or csr_array
 
     exponents : ndarray of shape (n_queries,)
-        Scores of the scaled queries are to be multiplied by ``2 ** exponents``.
+        Exponents. Scores of the scaled queries must be multiplied by ``2 **
+        exponents``.
     """
     Q = as_rows(Q)
     if sparse.issparse(Q):
@@ -124,18 +126,18 @@ def scale_queries(Q):
 
 
 def to_wire(rows, stored):
-    """Rows in pgvector's binary format, one by one.
+    """Yield rows in pgvector's binary format.
 
-    Whole blocks are converted by NumPy: the types of the package pgvector, which do it
-    number by number, take 50 times as long for sparse rows.
+    NumPy converts blocks of rows. The package pgvector converts number by number and
+    takes 50 times as long for sparse rows.
 
     Parameters
     ----------
     rows : ndarray or csr_array
-        From `as_stored`.
+        Result of `as_stored`.
 
     stored : {"vector", "halfvec", "sparsevec"}
-        The type.
+        Type of pgvector.
 
     Yields
     ------

@@ -1,7 +1,7 @@
-"""All that is said to PostgreSQL, in SQL whose names are quoted and values bound.
+"""SQL statements. Identifiers are quoted, values are bound.
 
-Values are numbered as the server does it, $1, $2, ...: psycopg's own placeholders would
-take a per cent sign in the name of a column for one of theirs.
+Values have the placeholders of the server, $1, $2, .... The placeholders of psycopg do
+not work with column names that contain a per cent sign.
 """
 
 from contextlib import contextmanager
@@ -34,22 +34,21 @@ CONDITIONS = {name: sql.SQL("{} " + name + " {}") for name in ("=", *COMPARISONS
 
 MAX_EF_SEARCH = 1000
 
-# New items wait here until all of them are on the server. It is dropped at the end of
-# the transaction.
+# Temporary table that receives new items. It is dropped at the end of the transaction.
 STAGED = sql.Identifier("pg_temp", "simlearn_items")
 
 
 @contextmanager
 def transaction(connection, *, is_snapshot=False):
-    """A cursor in a transaction of its own.
+    """Return a context with a cursor in a new transaction.
 
     Parameters
     ----------
     connection : str or ConnectionPool
-        Where to connect to, or connections to take one from.
+        Connection string, or a pool of connections.
 
     is_snapshot : bool, default=False
-        Whether to read only, and all of it from one state of the database.
+        Make the transaction read-only, with all reads from one state of the database.
     """
     if isinstance(connection, str):
         opened = psycopg.connect(connection)
@@ -63,7 +62,7 @@ def transaction(connection, *, is_snapshot=False):
 
 
 def require_pgvector(cursor, *, create):
-    """Make sure that the database has the extension, and a recent one."""
+    """Raise unless the database has a recent version of pgvector."""
     version = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
     found = cursor.execute(version).fetchone()
     if found is None and create:
@@ -71,35 +70,35 @@ def require_pgvector(cursor, *, create):
             cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
         except psycopg.Error as error:
             raise ValueError(
-                "The database lacks the extension pgvector, and it cannot be made here "
-                f"({_first_line(error)}): install pgvector on the server and have an "
-                "administrator run CREATE EXTENSION vector."
+                "The database does not have the extension pgvector, and it cannot be "
+                f"created ({_first_line(error)}). Install pgvector on the server, and "
+                "let an administrator run CREATE EXTENSION vector."
             ) from error
         found = cursor.execute(version).fetchone()
     if found is None:
-        raise ValueError("The database lacks the extension pgvector, so has no items.")
+        raise ValueError("The database does not have the extension pgvector.")
     if tuple(int(part) for part in found[0].split(".")[:2]) < (0, 8):
         raise ValueError(
-            f"The database has pgvector {found[0]}, and 0.8 is needed: update it on "
+            f"The database has pgvector {found[0]}, but 0.8 is required. Update it on "
             "the server and run ALTER EXTENSION vector UPDATE."
         )
 
 
 def exists(cursor, name):
-    """Whether there is a table of this name."""
+    """Return whether a table exists."""
     found = cursor.execute("SELECT to_regclass($1)", [name.as_string(cursor)])
     return found.fetchone()[0] is not None
 
 
 def create_table(cursor, name, *, id_column, item_column, stored, width, ids, columns):
-    """Make an empty table for items.
+    """Create an empty table for items.
 
     Parameters
     ----------
     cursor : Cursor
 
     name : sql.Identifier
-        Of the table.
+        Quoted name of the table.
 
     id_column, item_column : str
         Columns of ids and items.
@@ -108,15 +107,15 @@ def create_table(cursor, name, *, id_column, item_column, stored, width, ids, co
         Type of the items.
 
     width : int
-        Their number of dimensions.
+        Number of dimensions of the items.
 
     ids : ndarray
-        Ids to come, integers or strings.
+        Ids that determine the type of the column, integers or strings.
 
     columns : dict of str to Column
-        Metadata to come.
+        Columns of metadata.
     """
-    # Byte by byte, strings have one order on all servers, which is Python's.
+    # With the collation "C", the order of strings is that of Python on all servers.
     id_type = 'text COLLATE "C"' if ids.dtype.kind == "U" else "bigint"
     definitions = [
         sql.SQL("{} " + id_type + " PRIMARY KEY").format(sql.Identifier(id_column)),
@@ -131,14 +130,14 @@ def create_table(cursor, name, *, id_column, item_column, stored, width, ids, co
 
 
 def open_table(cursor, name, *, id_column, item_column):
-    """Look at a table that is there.
+    """Read the definition of an existing table.
 
     Parameters
     ----------
     cursor : Cursor
 
     name : sql.Identifier
-        Of the table.
+        Quoted name of the table.
 
     id_column, item_column : str
         Columns of ids and items.
@@ -149,7 +148,7 @@ def open_table(cursor, name, *, id_column, item_column):
     """
     quoted = name.as_string(cursor)
     if not exists(cursor, name):
-        raise ValueError(f"The database has no table {quoted}: `fit` makes one.")
+        raise ValueError(f"The database has no table {quoted}. Create it with `fit`.")
     cursor.execute(
         "SELECT a.attname, t.typname, a.atttypid, a.atttypmod, a.attnum, "
         "a.atthasdef OR a.attidentity <> '' FROM pg_attribute a "
@@ -161,20 +160,20 @@ def open_table(cursor, name, *, id_column, item_column):
     for column in (id_column, item_column):
         if column not in columns:
             raise ValueError(
-                f"The table {quoted} has no column {column!r}, but {sorted(columns)}: "
-                "give `id_column` and `item_column`."
+                f"The table {quoted} has no column {column!r}, but {sorted(columns)}. "
+                "Set `id_column` and `item_column`."
             )
     id_type, *_, has_default = columns[id_column]
     stored, oid, width, number, _ = columns[item_column]
     if id_type not in ID_TYPES:
         raise ValueError(
-            f"The ids in column {id_column!r} are of type {id_type}: only integers and "
-            "strings can be ids."
+            f"The ids in column {id_column!r} are of type {id_type}. Ids must be "
+            "integers or strings."
         )
     if stored not in ("vector", "halfvec", "sparsevec"):
         raise ValueError(
-            f"The column {item_column!r} is of type {stored}, which is none of "
-            "pgvector's vector, halfvec and sparsevec."
+            f"The column {item_column!r} is of type {stored}. It must be one of "
+            "pgvector's types vector, halfvec and sparsevec."
         )
     cursor.execute(
         "SELECT EXISTS (SELECT FROM pg_index x "
@@ -200,18 +199,18 @@ def open_table(cursor, name, *, id_column, item_column):
 
 @dataclass
 class Table:
-    """A table of items, as `open_table` found it.
+    """Table of items; the result of `open_table`.
 
     Attributes
     ----------
     name : sql.Identifier
-        Its quoted name.
+        Quoted name of the table.
 
     id_column, item_column : str
         Columns of ids and items.
 
     id_dtype : dtype
-        int64 or str.
+        Type of the ids, int64 or str.
 
     numbers_itself : bool
         Whether the column of ids has a default, such as a sequence.
@@ -220,13 +219,13 @@ class Table:
         Type of the items.
 
     type_oid : int
-        The number that it has in this database.
+        Object identifier of this type in the database.
 
     width : int or None
-        Their number of dimensions, where the table has one for all.
+        Number of dimensions of the items; None if the column does not fix it.
 
     columns : tuple of str
-        All columns.
+        Names of all columns.
 
     has_graph : bool
         Whether there is an HNSW graph of all items by inner product.
@@ -244,7 +243,7 @@ class Table:
     has_graph: bool
 
     def read_ids(self, ids):
-        """Ids of the user, if they are of the kind of the table's."""
+        """Return ids of the user; raise unless they have the type of the table."""
         ids = read_ids(ids)
         if len(ids) and (ids.dtype.kind == "U") != (self.id_dtype.kind == "U"):
             kind = "strings" if self.id_dtype.kind == "U" else "integers"
@@ -252,24 +251,24 @@ class Table:
         return ids
 
     def next_ids(self, cursor, n_items):
-        """Numbers for new items, after the largest id; other writers wait meanwhile."""
+        """Return numbers after the largest id, and lock the table for other writers."""
         if self.id_dtype.kind == "U" or self.numbers_itself:
             raise ValueError(
-                "Give the ids of the new items: the table's are "
+                "Pass the ids of the new items, because the ids of the table are "
                 + ("numbered by a default." if self.numbers_itself else "strings.")
             )
-        cursor.execute(self._say("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
-        cursor.execute(self._say("SELECT coalesce(max({id}) + 1, 0) FROM {table}"))
+        cursor.execute(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
+        cursor.execute(self._sql("SELECT coalesce(max({id}) + 1, 0) FROM {table}"))
         start = cursor.fetchone()[0]
         return np.arange(start, start + n_items)
 
     def count(self, cursor):
-        """Number of items."""
-        cursor.execute(self._say("SELECT count({item}) FROM {table}"))
+        """Return the number of items."""
+        cursor.execute(self._sql("SELECT count({item}) FROM {table}"))
         return cursor.fetchone()[0]
 
     def copy(self, cursor, ids, rows, columns, *, into=None):
-        """Send items to the table, or to another one with such columns."""
+        """Send items to the table, or to another one with the same columns."""
         cursor.adapters.register_dumper(Wire, self._dumper)
         values = [column.values for column in columns.values()]
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(
@@ -283,10 +282,10 @@ class Table:
                 copy.write_row(row)
 
     def insert(self, cursor, ids, rows, columns, *, replace):
-        """Add items; those whose ids are there are replaced, or else refused."""
+        """Add items. Existing ids are replaced, or raise an error."""
         definitions = [
-            self._say("{id} " + self._id_type),
-            self._say("{item} {type}", type=sql.Identifier(self.stored)),
+            self._sql("{id} " + self._id_type),
+            self._sql("{item} {type}", type=sql.Identifier(self.stored)),
             *_define(columns),
         ]
         cursor.execute(
@@ -295,9 +294,9 @@ class Table:
             )
         )
         self.copy(cursor, ids, rows, columns, into=STAGED)
-        # In the order of the ids: two clients that replace the same items in different
-        # orders would wait for each other for ever.
-        insert = self._say(
+        # Rows are inserted in the order of their ids. Otherwise, two clients that
+        # replace the same items in different orders could deadlock.
+        insert = self._sql(
             "INSERT INTO {table} ({names}) SELECT {names} FROM {staged} ORDER BY {id}",
             names=self._names(columns),
             staged=STAGED,
@@ -307,7 +306,7 @@ class Table:
                 sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
                 for name in (self.item_column, *columns)
             ]
-            insert += self._say(
+            insert += self._sql(
                 " ON CONFLICT ({id}) DO UPDATE SET {assignments}",
                 assignments=sql.SQL(", ").join(assignments),
             )
@@ -315,22 +314,22 @@ class Table:
             cursor.execute(insert)
         except psycopg.errors.UniqueViolation as error:
             raise ValueError(
-                f"The table refuses the new items: {error.diag.message_detail} Remove "
-                "the old ones first, or replace them by `upsert`."
+                f"The table rejects the new items: {error.diag.message_detail} Remove "
+                "the old items first, or replace them with `upsert`."
             ) from error
 
     def delete(self, cursor, ids):
-        """Remove items; returns the ids of those that were there."""
+        """Remove items, and return the ids of the removed ones."""
         cursor.execute(
-            self._say("DELETE FROM {table} WHERE {id} = ANY($1) RETURNING {id}"),
+            self._sql("DELETE FROM {table} WHERE {id} = ANY($1) RETURNING {id}"),
             [ids.tolist()],
         )
         return {row[0] for row in cursor.fetchall()}
 
     def build_graph(self, cursor, *, m, ef_construction):
-        """Link all items in an HNSW graph, and later ones as they come."""
+        """Create an HNSW graph of all items. The server adds later items to it."""
         cursor.execute(
-            self._say(
+            self._sql(
                 "CREATE INDEX ON {table} USING hnsw ({item} {operators}) "
                 "WITH (m = {m}, ef_construction = {ef_construction})",
                 operators=sql.Identifier(f"{self.stored}_ip_ops"),
@@ -341,14 +340,14 @@ class Table:
         self.has_graph = True
 
     def analyze(self, cursor):
-        """Collect the statistics by which the server plans."""
-        cursor.execute(self._say("ANALYZE {table}"))
+        """Collect statistics for the query planner."""
+        cursor.execute(self._sql("ANALYZE {table}"))
 
     def distances(self, cursor, ids, rows):
-        """Euclidean distances from rows to the items with these ids; NaN if missing."""
+        """Return Euclidean distances of rows to items by id; NaN if missing."""
         cursor.adapters.register_dumper(Wire, self._dumper)
         cursor.executemany(
-            self._say("SELECT l2_distance({item}, $1) FROM {table} WHERE {id} = $2"),
+            self._sql("SELECT l2_distance({item}, $1) FROM {table} WHERE {id} = $2"),
             zip(to_wire(rows, self.stored), ids.tolist(), strict=True),
             returning=True,
         )
@@ -358,12 +357,12 @@ class Table:
         )
 
     def conditions(self, filter, *, first=1):
-        """A filter as SQL, and the values it is about, numbered from `first` on."""
+        """Return a filter as SQL conditions and values, numbered from `first`."""
         if callable(filter) or np.asarray(filter).dtype == bool:
             raise ValueError(
                 "filter must be a dict of columns and values, such as "
-                '{"year": {">=": 2020}}, or a list of ids: the server does not run '
-                "functions and has no masks."
+                '{"year": {">=": 2020}}, or a list of ids. Functions and masks '
+                "are not supported."
             )
         if not isinstance(filter, dict):
             filter = {self.id_column: self.read_ids(filter)}
@@ -377,41 +376,45 @@ class Table:
         return parts, values
 
     def search(self, cursor, rows, k, *, excluded=None, filter=None, ef_search=None):
-        """The best items for each query.
+        """Return the best items for each query.
 
         Parameters
         ----------
         cursor : Cursor
-            In a transaction.
+            Cursor in a transaction.
 
         rows : ndarray or csr_array
-            Queries, from `as_stored`.
+            Queries; the result of `as_stored`.
 
         k : int
             Number of items per query.
 
         excluded : list of lists, default=None
-            Ids to leave out, per query.
+            Ids to exclude, per query.
 
         filter : dict or list, default=None
-            Which items may be found.
+            Items to which the results are restricted.
 
         ef_search : int, default=None
-            Searches the graph, with a list of this length; None looks at all items.
+            Number of candidates of a search in the graph. If None, all items are
+            compared.
 
         Returns
         -------
         found : list of lists of (id, score)
-            At most k per query, the best first, of equal ones the lower id.
+            At most k items per query, the best first. Ties are ordered by id.
         """
         cursor.adapters.register_dumper(Wire, self._dumper)
         parts, values = [], []
         if filter is not None:
             parts, values = self.conditions(filter, first=3)
-        parts += [self._say("{item} IS NOT NULL"), self._say("{id} IS NOT NULL")]
+        parts += [
+            self._sql("{item} IS NOT NULL"),
+            self._sql("{id} IS NOT NULL"),
+        ]
         params = [[query, k, *values] for query in to_wire(rows, self.stored)]
         if excluded is not None:
-            parts.append(self._say(f"i.{{id}} <> ALL(${3 + len(values)})"))
+            parts.append(self._sql(f"i.{{id}} <> ALL(${3 + len(values)})"))
             for param, ids in zip(params, excluded, strict=True):
                 param.append(ids)
         where = sql.SQL(" AND ").join(parts)
@@ -419,7 +422,8 @@ class Table:
             if ef_search is None:
                 return self._search_all(cursor, params, where)
             found = self._search_graph(cursor, params, where, max(ef_search, k))
-            # A graph may run out of items that pass, although there are more.
+            # The search in a graph may stop before it has found k items that pass the
+            # filter.
             few = [i for i, rows in enumerate(found) if len(rows) < k]
             again = self._search_all(cursor, [params[i] for i in few], where)
             for i, rows in zip(few, again, strict=True):
@@ -429,12 +433,13 @@ class Table:
             if filter is None:
                 raise
             raise ValueError(
-                f"The filter does not go with its columns: {_first_line(error)}."
+                "The filter does not fit the types of its columns: "
+                f"{_first_line(error)}."
             ) from error
 
     def _search_all(self, cursor, params, where):
-        # By the function, not by the operator <#>: no approximate index answers it.
-        query = self._say(
+        # The function, unlike the operator <#>, never uses an approximate index.
+        query = self._sql(
             "SELECT i.{id}, inner_product(i.{item}, $1) FROM {table} AS i "
             "WHERE {where} ORDER BY 2 DESC, i.{id}{collate} LIMIT $2",
             where=where,
@@ -450,7 +455,7 @@ class Table:
             ("hnsw.iterative_scan", "relaxed_order"),
         ):
             cursor.execute("SELECT set_config($1, $2, true)", [name, value])
-        query = self._say(
+        query = self._sql(
             "WITH near AS MATERIALIZED (SELECT i.{id} AS id, "
             "i.{item} <#> $1 AS negative FROM {table} AS i WHERE {where} "
             "ORDER BY i.{item} <#> $1 LIMIT $2) "
@@ -466,7 +471,7 @@ class Table:
 
     @property
     def _dumper(self):
-        """Hands rows over as they are, under the number of their type."""
+        """Pass rows to the server as bytes, with the identifier of their type."""
         return type(
             "WireDumper",
             (Dumper,),
@@ -481,8 +486,8 @@ class Table:
         names = (self.id_column, self.item_column, *columns)
         return sql.SQL(", ").join(map(sql.Identifier, names))
 
-    def _say(self, text, **parts):
-        """SQL with the names of this table, and what else it takes."""
+    def _sql(self, text, **parts):
+        """Return SQL with the names of this table and further parts."""
         is_text = self.id_dtype.kind == "U"
         return sql.SQL(text).format(
             table=self.name,
@@ -501,7 +506,7 @@ def _define(columns):
 
 
 def _results(cursor):
-    """The rows of each statement that `executemany` ran."""
+    """Return the rows of each statement of `executemany`."""
     has_more = True
     while has_more:
         yield cursor.fetchall()

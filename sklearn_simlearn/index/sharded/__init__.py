@@ -1,4 +1,4 @@
-"""An index in shards on the workers of a Dask cluster."""
+"""Index in shards on the workers of a Dask cluster."""
 
 from sklearn_simlearn.index.sharded._index import ShardedIndex
 

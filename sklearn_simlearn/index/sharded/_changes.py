@@ -1,4 +1,4 @@
-"""Changes of the shards of an index: each returns a new state."""
+"""Changes of a sharded index. Each function returns a new state."""
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from sklearn_simlearn.index.sharded._state import (
 
 
 def ask_all(client, shards, function, arguments, missing=None):
-    """Return the answers of all shards, or of those that can be had.
+    """Return the results of all shards, or of those that are available.
 
-    If a shard cannot be had, raise an error that names it, or note its number in
-    `missing` if that is a set.
+    If a shard is not available and `missing` is a set, add the number of the shard to
+    `missing`. If `missing` is None, raise an error that names the shard.
     """
     answers, faults = ask(client, shards.futures, function, arguments)
     if faults and missing is None:
@@ -33,7 +33,7 @@ def ask_all(client, shards, function, arguments, missing=None):
 
 
 def find(client, shards, ids):
-    """Return the row of each id in each shard, -1 where it has none."""
+    """Return the row of each id in each shard; -1 if the shard does not have it."""
     arguments = [(ids, runs) for runs in shards.runs]
     return np.stack(ask_all(client, shards, _tasks.find, arguments))
 
@@ -48,14 +48,14 @@ def add_rows(client, shards, X, ids, metadata):
         known = find(client, shards, ids).max(axis=0) >= 0
         if known.any():
             raise ValueError(
-                f"The index already has items with the ids {ids[known][:3].tolist()}: "
-                "remove them first, or replace them by `upsert`."
+                f"The index already has items with the ids {ids[known][:3].tolist()}. "
+                "Remove them first, or replace them with `upsert`."
             )
     return _add_new(client, shards, X, ids, metadata)
 
 
 def upsert_rows(client, shards, X, ids, metadata):
-    """Add rows in memory, and remove those that have the same ids."""
+    """Add rows in memory, and remove old rows with the same ids."""
     ids = check_ids(ids, num_samples(X))
     rows = find(client, shards, ids)
     remaining = _without(client, shards, ids, rows)
@@ -103,7 +103,7 @@ def add_shards(client, shards, template, X, ids, metadata):
 
 
 def remove(client, shards, ids):
-    """Remove items, all of which must be there."""
+    """Remove items; raise if an id is unknown."""
     ids = read_ids(ids)
     rows = find(client, shards, ids)
     found = rows.max(axis=0, initial=-1)
@@ -123,7 +123,7 @@ def _without(client, shards, ids, rows):
 
 
 def compact(client, shards):
-    """Free the memory of removed items, and number rows through again."""
+    """Free the memory of removed items, and renumber the rows."""
     everyone = range(len(shards.names))
     futures = _derive(client, shards, everyone, _tasks.compact, [()] * len(everyone))
     return shards._replace(
@@ -142,7 +142,7 @@ def set_estimator(client, shards, estimator, model):
         client, shards, range(n_shards), _tasks.adopt, [(sent,)] * n_shards
     )
     common, found = survey(client, shards.names, futures)
-    # Shards that were encoded again have forgotten removed items.
+    # Shards that were encoded again have dropped removed items.
     runs = tuple(
         runs if part.n_rows == runs.length.sum() else runs.without(shards.removed)
         for runs, part in zip(shards.runs, found, strict=True)
@@ -167,7 +167,7 @@ def fetch(client, shards):
 
 
 def fetch_metadata(client, shards, rows):
-    """Return the metadata of some rows of the whole."""
+    """Return the metadata of some global rows."""
     places = [runs.find(rows) for runs in shards.runs]
     holders = [i for i, place in enumerate(places) if (place >= 0).any()] or [0]
     asked = shards._replace(
@@ -188,7 +188,7 @@ def _join(tables):
 
 
 def _derive(client, shards, affected, function, arguments):
-    """Return the futures of all shards, of which some are replaced."""
+    """Return the futures of all shards, with some of them replaced."""
     futures = list(shards.futures)
     made = derive(client, [futures[i] for i in affected], function, arguments)
     for i, future in zip(affected, made, strict=True):

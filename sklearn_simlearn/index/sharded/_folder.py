@@ -1,4 +1,4 @@
-"""A sharded index in a folder: each worker stores and opens its shards."""
+"""Save and load a sharded index. Each worker stores and opens its shards."""
 
 import re
 import shutil
@@ -27,14 +27,14 @@ from sklearn_simlearn.index.sharded._state import (
 # Parameters that are not stored in the header.
 NOT_STORED = ("estimator",)
 
-# What the header of a saved index says it is.
+# Type of index in the header of a folder.
 KIND = "shards"
 
 _SHARD = re.compile(r"shards-[0-9a-f]{16}/[0-9]{4,}\Z")
 
 
 def write_index(index, folder, include_estimator):
-    """Store a snapshot of an index; returns its state on what was saved."""
+    """Store a snapshot of an index; return the state with the saved shards."""
     folder, shards, client = Path(folder).absolute(), index._state, index._client
     files = {}
     if include_estimator:
@@ -80,15 +80,15 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
     else:
         paths = sorted(path.parent.name for path in folder.glob("*/index.json"))
         if not paths:
-            raise ValueError(f"{folder} holds no saved index.")
+            raise ValueError(f"{folder} does not hold a saved index.")
         if trusted is not None:
             first = folder / paths[0]
             *_, files = storage.open_folder(first, wanted_files=ESTIMATOR_FILES)
     if estimator is None:
         if trusted is None:
             raise ValueError(
-                "Queries need an estimator: give `estimator`, or `trusted` to load "
-                "the one that was saved, if it was."
+                "Queries require an estimator. Pass `estimator`, or pass `trusted` to "
+                "load the saved estimator."
             )
         estimator = read_estimator(files, trusted)
     params = read_params(cls, header, NOT_STORED) if header else {}
@@ -116,7 +116,7 @@ def _read_state(client, header, arrays, names, futures, encoder):
     ]
     for name, part, of_shard in zip(names, found, runs, strict=True):
         if part is not None and part.n_rows != of_shard.length.sum():
-            raise storage.damaged(f"{name} has another number of items than noted")
+            raise storage.damaged(f"{name} has the wrong number of items")
     return Shards(
         tuple(names),
         tuple(futures),
@@ -124,14 +124,14 @@ def _read_state(client, header, arrays, names, futures, encoder):
         arrays.read("removed"),
         header["n_rows"],
         header.get("next_id", header["n_rows"]),
-        # Shards themselves do not number items.
+        # Shards do not assign ids.
         common._replace(is_numbered=header["is_numbered"]),
         *encoder,
     )
 
 
 def _peek(folder):
-    """Sub-folder of shards that a folder holds so far."""
+    """Return the sub-folder of shards that the header of a folder names."""
     try:
         header, _, _ = storage.open_folder(folder)
         return _check_header(header)[0].partition("/")[0]
@@ -140,10 +140,10 @@ def _peek(folder):
 
 
 def _check_header(header):
-    """The paths of the shards, if it is the header of a sharded index."""
+    """Return the paths of the shards; raise unless the header is valid."""
     paths = header.get("shards")
     if header.get("kind") != KIND:
-        raise ValueError("The folder holds a SimilarityIndex: load it as such.")
+        raise ValueError("The folder holds a SimilarityIndex. Load it with that class.")
     if (
         not isinstance(paths, list)
         or not paths

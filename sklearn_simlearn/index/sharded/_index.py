@@ -1,4 +1,4 @@
-"""An index over many machines: shards on the workers of a Dask cluster."""
+"""Index in shards on the workers of a Dask cluster."""
 
 from functools import partial as bind
 from numbers import Integral
@@ -30,35 +30,35 @@ from sklearn_simlearn.index.sharded._remote import (
 from sklearn_simlearn.index.sharded._sources import find_parts, is_in_memory
 from sklearn_simlearn.index.sharded._state import assemble, build_shards, merge
 
-# Bytes of encoded queries that one message holds.
+# Bytes of encoded queries per message.
 MESSAGE = 2**22
 
 
 class ShardedIndex(SnapshotIndex):
-    r"""The best items for a query, of more items than one machine holds.
+    r"""Index of more items than fit into the memory of one machine.
 
-    The items are cut into shards, each of which is a
+    The items are divided into shards. Each shard is a
     :class:`~sklearn_simlearn.index.SimilarityIndex` in the memory of a worker of a Dask
     cluster. A batch of queries is encoded once and sent to all shards; their best items
-    are merged. The answer is that of one index over all items: the same ids, scores and
+    are merged. The result is that of one index over all items: the same ids, scores and
     order of ties. Read more in the :ref:`User Guide <scaling>`.
 
-    The Dask client in force is used; the same code runs on the cores of a laptop and on
+    The current Dask client is used. The same code runs on the cores of a laptop and on
     a cluster.
 
     Parameters
     ----------
     estimator : estimator
-        As for :class:`~sklearn_simlearn.index.SimilarityIndex`. One that is not fitted
-        is fitted by `fit` if `X` lies in memory.
+        As for :class:`~sklearn_simlearn.index.SimilarityIndex`. If it is not fitted,
+        `fit` fits a clone, which requires `X` in memory.
 
     n_shards : int, default=None
-        Number of shards that items in memory are cut into; as many as the cluster has
-        workers if None. Partitions and files are a shard each.
+        Number of shards for items in memory. If None, the number of workers of the
+        cluster. Each partition or file is one shard.
 
     backend, backend_options, store_items, n_jobs : default="auto", None, False, None
-        Of the shards, as for :class:`~sklearn_simlearn.index.SimilarityIndex`. `n_jobs`
-        threads of a worker answer a batch.
+        As for :class:`~sklearn_simlearn.index.SimilarityIndex`. `n_jobs` is the number
+        of threads per worker.
 
     Attributes
     ----------
@@ -66,11 +66,11 @@ class ShardedIndex(SnapshotIndex):
         The fitted estimator.
 
     ids_ : ndarray of shape (n_items,)
-        Ids of the items, in the order in which they were added. They are fetched from
-        the workers.
+        Ids of the items, in the order in which they were added. Each access fetches
+        them from the workers.
 
     metadata_ : list, frame, structured array or None
-        What was given about the items, in the same order, fetched too.
+        Metadata of the items in the same order, also fetched from the workers.
 
     n_items_ : int
         Number of items, without those that were removed.
@@ -79,10 +79,10 @@ class ShardedIndex(SnapshotIndex):
         Names of the shards: files, folders, partitions or rows.
 
     n_features_in_ : int
-        Width of the items, where they have one.
+        Number of features of the items, if they have a fixed number.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the items, if they had any.
+        Column names of the items, if they have names.
 
     See Also
     --------
@@ -91,13 +91,13 @@ class ShardedIndex(SnapshotIndex):
     Notes
     -----
     A shard is the result of Dask tasks that open or build it and apply its changes. If
-    a worker is lost, Dask runs them again on another, and a search in flight waits for
-    it. So the source must outlive the index: files and folders must be where they were,
-    and partitions computable. Items from memory, and those that were added, are kept by
-    Dask's scheduler for that purpose; `save` lets it forget them.
+    a worker is lost, Dask runs these tasks again on another worker, and running
+    searches wait for them. So the source of the items must exist as long as the index:
+    files and folders must not be moved, and partitions must be computable. Until `save`
+    is called, Dask's scheduler keeps items from memory and added items for this.
 
-    Threads may search at the same time, also while another one adds or removes items: a
-    search sees all of a change or nothing of it. Changes wait for each other.
+    Several threads may search at the same time, even while another thread adds or
+    removes items. Changes are atomic for searches and run one after another.
 
     Examples
     --------
@@ -145,27 +145,29 @@ class ShardedIndex(SnapshotIndex):
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None, ids=None, metadata=None):
-        """Store items on the workers, and fit the estimator unless it is fitted.
+        """Store items on the workers. Fit the estimator if it is not fitted.
 
         Parameters
         ----------
         X : Dask collection, list of files, or {array-like, sparse matrix} of shape \
                 (n_items, n_features)
-            Items. Of a Dask array or DataFrame, and of a Dask Series of vectors, each
-            partition becomes a shard, as does each .npy or .npz file (as
-            :func:`~sklearn_simlearn.datasets.load_npz` reads it), which workers must
-            see under the same path. Other samples are cut into `n_shards`.
+            Items. Each partition of a Dask array, DataFrame or Series of vectors
+            becomes a shard. Each .npy or .npz file (see
+            :func:`~sklearn_simlearn.datasets.load_npz`) becomes a shard, and all
+            workers must see it under the same path. Other samples are divided into
+            `n_shards`.
 
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
-            Labels or relevance matrix, for an estimator that is not fitted.
+            Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,), default=None
-            What `search` calls the items: integers or strings, each once. Their numbers
-            0, 1, ... if None. Partitions may have partitions of ids, and files need a
-            list with the ids of each.
+            Unique ids, integers or strings, that `search` returns. If None, the items
+            get the ids 0, 1, .... For a Dask collection, pass an array or a Dask
+            collection with the same partitions. For files, pass a list with the ids of
+            each file.
 
         metadata : list of dict, frame or structured array, default=None
-            More about the items, for `search` to filter by, in the same forms.
+            Metadata of the items, in the same forms. `search` can filter by it.
 
         Returns
         -------
@@ -179,7 +181,7 @@ class ShardedIndex(SnapshotIndex):
             estimator, model = self._take_estimator(X, y)
         else:
             raise ValueError(
-                "The estimator is not fitted, and X does not lie in memory: fit the "
+                "The estimator is not fitted, and X is not in memory. Fit the "
                 "estimator first."
             )
         futures = build_shards(client, self._template(estimator, self.backend), parts)
@@ -191,7 +193,7 @@ class ShardedIndex(SnapshotIndex):
     def search(
         self, X, k=10, *, groups=None, exclude=None, filter=None, partial="refuse"
     ):
-        """The best items for each query.
+        """Return the best items for each query.
 
         Parameters
         ----------
@@ -206,15 +208,15 @@ class ShardedIndex(SnapshotIndex):
             workers, on the metadata of one shard at a time.
 
         partial : {"refuse", "allow"}, default="refuse"
-            What becomes of a search if a shard cannot be had, such as one whose file is
-            gone after its worker was lost: an error that names it, or an answer from
-            the other shards.
+            Behaviour if a shard is not available, for example if its worker was lost
+            and its file no longer exists. "refuse" raises an error that names the
+            shard. "allow" returns results from the other shards.
 
         Returns
         -------
         result : SearchResult
-            A pair ``scores, ids``, with the metadata of what was found, which is
-            fetched from the workers when it is asked for; see
+            Pair ``scores, ids``, with the metadata of the items found, which is fetched
+            from the workers on first access; see
             :class:`~sklearn_simlearn.index.SearchResult`. With ``partial="allow"``, its
             attribute `missing` names the shards that did not answer.
         """
@@ -265,15 +267,15 @@ class ShardedIndex(SnapshotIndex):
         Parameters
         ----------
         X : as for `fit`
-            New items. Partitions and files become shards of their own, others go to
-            the shard with the fewest items.
+            New items. Partitions and files become new shards. Items in memory are added
+            to the shard with the fewest items.
 
         ids : as for `fit`, default=None
-            Their ids, none of them in the index. May be None if `fit` got none: they
-            are then numbered on. Numbers of removed items are not given again.
+            New ids, none of which may be in the index. If `fit` got no ids, None
+            continues the numbering. Ids of removed items are not reused.
 
         metadata : as for `fit`, default=None
-            Of the kind that `fit` got.
+            Metadata of the same type and columns as in `fit`.
 
         Returns
         -------
@@ -285,7 +287,7 @@ class ShardedIndex(SnapshotIndex):
             shards = self._shards_to_change()
             if ids is None and not shards.common.is_numbered:
                 raise ValueError(
-                    "The index has ids: give those of the new items as well."
+                    "The index was fitted with ids. Pass ids for new items."
                 )
             if is_in_memory(X):
                 self._state = _changes.add_rows(self._client, shards, X, ids, metadata)
@@ -297,10 +299,10 @@ class ShardedIndex(SnapshotIndex):
         return self
 
     def upsert(self, X, ids, metadata=None):
-        """Add items, and replace those that the index has already.
+        """Add items, and replace those with the same ids.
 
-        A search sees all of the change or nothing of it. Items that are replaced count
-        as added last.
+        The change is atomic for concurrent searches. Replaced items count as added
+        last.
 
         Parameters
         ----------
@@ -308,10 +310,10 @@ class ShardedIndex(SnapshotIndex):
             Items in the memory of this process.
 
         ids : array-like of shape (n_items,)
-            Their ids, each once.
+            Unique ids of the items.
 
         metadata : list of dict, frame or structured array, default=None
-            Of the kind that `fit` got.
+            Metadata of the same type and columns as in `fit`.
 
         Returns
         -------
@@ -321,18 +323,18 @@ class ShardedIndex(SnapshotIndex):
         check_is_fitted(self)
         if not is_in_memory(X):
             raise ValueError(
-                "upsert takes items in the memory of this process; remove the old ones "
-                "and add partitions or files by `add`."
+                "upsert requires items in the memory of this process. For partitions "
+                "and files, remove the old items and call `add`."
             )
         if ids is None:
-            raise ValueError("upsert needs the ids of the items.")
+            raise ValueError("upsert requires the ids of the items.")
         with self._changing():
             shards = self._shards_to_change()
             self._state = _changes.upsert_rows(self._client, shards, X, ids, metadata)
         return self
 
     def remove(self, ids):
-        """Remove items; `search` finds them no more.
+        """Remove items, so that `search` no longer returns them.
 
         Parameters
         ----------
@@ -353,8 +355,8 @@ class ShardedIndex(SnapshotIndex):
     def compact(self):
         """Free the memory of removed items.
 
-        A change does so by itself once more than a quarter of the rows is of removed
-        items.
+        Changes of the index do this automatically if removed items take more than a
+        quarter of the rows.
 
         Returns
         -------
@@ -367,12 +369,12 @@ class ShardedIndex(SnapshotIndex):
         return self
 
     def set_estimator(self, estimator):
-        """Replace the estimator, and keep the stored items where that is right.
+        """Replace the estimator, and encode the items again if needed.
 
         Parameters
         ----------
         estimator : estimator
-            A fitted one, for the same kind of items.
+            Fitted estimator for the same type of items.
 
         Returns
         -------
@@ -391,20 +393,20 @@ class ShardedIndex(SnapshotIndex):
         """Store the index in a folder that all workers see under the same path.
 
         Each worker stores its shards. A process that opens the folder during a save
-        sees either the old or the new index. A save that fails leaves the old one.
+        sees either the old or the new index. A save that fails keeps the old one.
 
-        Afterwards this index lives on what was saved: the shards are mapped into memory
-        from there, and opened from there if a worker is lost. The source they were
-        built from is no longer needed.
+        Afterwards this index uses the saved shards. They are mapped into memory from
+        the folder, and opened again if a worker is lost. The original source is no
+        longer needed.
 
         Parameters
         ----------
         folder : path-like
-            Made if it does not exist.
+            Folder, created if it does not exist.
 
         include_estimator : bool, default=True
-            Store the estimator too, by the package skops; of a search, the best
-            estimator.
+            Store the estimator, too, with the package skops. Of a parameter search,
+            store the best estimator.
         """
         check_is_fitted(self)
         with self._changing():
@@ -414,23 +416,23 @@ class ShardedIndex(SnapshotIndex):
     def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
         """Open an index that `save` stored, or a folder of saved indexes.
 
-        If a shard of what `save` stored is damaged or missing, there is a warning, and
-        the others can be searched with ``partial="allow"``.
+        If a shard of a saved index is damaged or missing, a warning is issued. The
+        other shards can be searched with ``partial="allow"``.
 
         Parameters
         ----------
         folder : path-like
-            What `save` stored; or a folder whose sub-folders hold a
-            :class:`~sklearn_simlearn.index.SimilarityIndex` each, which become shards
-            in the order of their names. If these have no ids of their own, the items
-            are numbered anew through all of them. Workers must see it under the same
-            path.
+            Folder that `save` wrote, or a folder whose sub-folders each hold a
+            :class:`~sklearn_simlearn.index.SimilarityIndex`. The sub-folders become
+            shards in the order of their names. If they were fitted without ids, the
+            items of all shards are numbered consecutively. All workers must see the
+            folder under the same path.
 
         mmap : bool, default=True
-            Let workers map their shards into memory instead of reading them.
+            Map the shards into memory instead of reading them.
 
         estimator : estimator, default=None
-            A fitted estimator for the queries, instead of the stored one.
+            Fitted estimator for the queries, used instead of the stored one.
 
         trusted : sequence of str, default=None
             Load the stored estimator. Its types must be listed here, unless they are
@@ -466,7 +468,7 @@ class ShardedIndex(SnapshotIndex):
         return list(self._fitted_state().names)
 
     def _template(self, estimator, backend):
-        """Return the index that shards are built as."""
+        """Return an unfitted index with the parameters of the shards."""
         return SimilarityIndex(
             estimator,
             backend=backend,
@@ -476,25 +478,23 @@ class ShardedIndex(SnapshotIndex):
         )
 
     def _shards_to_change(self):
-        """Return the shards, without removed rows if these have become too many."""
+        """Return the shards, compacted if too many rows were removed."""
         if self._state.should_compact:
             self._state = _changes.compact(self._client, self._state)
         return self._state
 
     def _check_queries(self, Q, X):
         if not hasattr(self._state.estimator, "n_features_in_"):
-            # One that needs no fit does not compare X with the items.
+            # Estimators without a fit do not check the features of X.
             validate_data(self, X, reset=False, skip_check_array=True)
         n_features = self._state.common.n_features
         if Q.shape[1] != n_features:
             raise ValueError(
-                f"The estimator encodes with {Q.shape[1]} features, the stored items "
-                f"have {n_features}."
+                f"The encodings of the estimator have {Q.shape[1]} features, but the "
+                f"stored items have {n_features}."
             )
 
     def __getstate__(self):
         if self.__sklearn_is_fitted__():
-            raise TypeError(
-                "A ShardedIndex lives on a cluster and cannot be pickled: use `save`."
-            )
+            raise TypeError("A ShardedIndex cannot be pickled. Use `save`.")
         return super().__getstate__()

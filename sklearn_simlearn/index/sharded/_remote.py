@@ -1,4 +1,4 @@
-"""Calls that fan out to shards: a question to each where it lives, changes of each."""
+"""Calls of functions of all shards, on the workers that hold them."""
 
 from contextlib import contextmanager, suppress
 from uuid import uuid4
@@ -7,37 +7,36 @@ from scipy import sparse
 
 from sklearn_simlearn._core.storage import DamagedError
 
-# Seconds between two looks at whether the workers that were asked are still there.
+# Seconds between two checks that the called workers are still available.
 LOOK = 0.5
 
-# Seconds for answers to arrive once all of them are ready, doubled each time: a worker
-# may be lost in between, or the answers be large.
+# Seconds to wait for results that are ready, doubled at each attempt: a worker may be
+# lost during the transfer, or the results may be large.
 ARRIVE = 1
 
 
 def find_client():
-    """The Dask client in force."""
+    """Return the current Dask client."""
     try:
         from distributed import get_client
     except ImportError:
         raise ImportError(
-            "A ShardedIndex lives on a cluster of Dask: pip install "
-            '"sklearn-simlearn[dask]".'
+            'A ShardedIndex requires Dask: pip install "sklearn-simlearn[dask]".'
         ) from None
     try:
         return get_client()
     except ValueError:
         raise ValueError(
-            "There is no Dask client in force: start one, such as "
+            "There is no current Dask client. Start one, for example "
             "dask.distributed.Client() for the cores of this machine."
         ) from None
 
 
 def find_workers(client):
-    """Addresses of the workers."""
+    """Return the addresses of the workers."""
     addresses = sorted(client.nthreads())
     if not addresses:
-        raise ValueError("The Dask cluster has no workers: start some first.")
+        raise ValueError("The Dask cluster has no workers. Start workers first.")
     return addresses
 
 
@@ -50,7 +49,7 @@ def count_bytes(Q):
 
 @contextmanager
 def large_messages():
-    """Without Dask's advice against data in messages, where they are meant to be."""
+    """Suppress Dask's warning about large messages, which are intended here."""
     import dask
 
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
@@ -58,11 +57,11 @@ def large_messages():
 
 
 def ask(client, shards, function, arguments):
-    """Call a function of each shard, on the worker that holds it.
+    """Call a function with each shard, on the worker that holds it.
 
-    A call is bound to that worker, because Dask would otherwise move the shard to one
-    with less to do. If a worker is lost, Dask makes its shards again elsewhere, and
-    they are asked there.
+    A call is bound to this worker, because Dask would otherwise move the shard to a
+    worker with less load. If a worker is lost, Dask rebuilds its shards on other
+    workers, and the calls are repeated there.
 
     Parameters
     ----------
@@ -74,22 +73,22 @@ def ask(client, shards, function, arguments):
         ``function(shard, *arguments[i])``.
 
     arguments : list of tuple
-        For each shard.
+        Arguments for each shard.
 
     Returns
     -------
     results : list
-        None for a shard that cannot be had.
+        Results; None for a shard that is not available.
 
     faults : dict of int to Exception
-        Why, by the number of the shard.
+        Errors by the number of the shard.
     """
     from dask import config
     from distributed import wait
 
     lost = [shard for shard in shards if shard.status == "error"]
     if lost:
-        # Dask answers with all that it retries, and stumbles over tasks in between.
+        # Dask returns all retried futures, and fails on tasks in an intermediate state.
         with suppress(KeyError):
             client.retry(lost)
     calls, homes = [None] * len(shards), [None] * len(shards)
@@ -98,7 +97,7 @@ def ask(client, shards, function, arguments):
         held_by = client.who_has(shards)
         for i, shard in enumerate(shards):
             home = frozenset(held_by.get(shard.key, ()))
-            # One that is asked while it is made again may answer anywhere.
+            # A shard that is being rebuilt may be called on any worker.
             if calls[i] is None or (homes[i] and homes[i].isdisjoint(home)):
                 calls[i] = client.submit(
                     function,
@@ -111,8 +110,8 @@ def ask(client, shards, function, arguments):
                 homes[i] = home
         if n_moves > config.get("distributed.scheduler.allowed-failures") * len(shards):
             raise RuntimeError(
-                f"{n_moves} workers were lost while they were asked. The queries, or a "
-                "function as filter, may take more memory than a worker has."
+                f"{n_moves} workers were lost during the call. The queries, or a "
+                "function as filter, may need more memory than a worker has."
             )
         try:
             wait(calls, timeout=LOOK)
@@ -136,10 +135,10 @@ def ask(client, shards, function, arguments):
 
 
 def derive(client, shards, function, arguments):
-    """New shards, each made from an old one, where that lives if it still does.
+    """Return new shards, each built from an old one on the same worker if possible.
 
-    Parameters are those of `ask`. All are there when this returns; an exception of
-    one of them is raised.
+    Parameters are those of `ask`. All shards are complete when the function returns. If
+    one of them fails, its exception is raised.
     """
     from distributed import wait
 
@@ -153,7 +152,8 @@ def derive(client, shards, function, arguments):
                 key=f"{function.__name__}-{uuid4().hex}",
                 workers=list(held_by.get(shard.key, ())) or None,
                 allow_other_workers=True,
-                # Before the queries that wait, lest a worker with less to do takes it.
+                # A high priority, so that the task runs before waiting queries and is
+                # not moved to a worker with less load.
                 priority=1,
             )
             for shard, more in zip(shards, arguments, strict=True)

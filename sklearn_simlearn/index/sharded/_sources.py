@@ -1,4 +1,4 @@
-"""What a sharded index is built from, part by part."""
+"""Sources of the items of a sharded index."""
 
 import os
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from sklearn_simlearn.index._ids import check_ids
 
 
 class Rows:
-    """Items of a shard, with their ids and metadata. Dask does not look inside."""
+    """Items of a shard, with ids and metadata. Dask does not inspect this object."""
 
     def __init__(self, X, ids=None, metadata=None):
         self.X, self.ids, self.metadata = X, ids, metadata
 
     def read(self):
-        """The items; those of a file are read, or mapped into memory, only now."""
+        """Return the items. Items of a file are read or mapped into memory now."""
         return read_file(self.X) if isinstance(self.X, str) else read_rows(self.X)
 
 
 def read_file(path):
-    """The samples of an .npy or .npz file, which is never unpickled."""
+    """Return the samples of an .npy or .npz file, without unpickling."""
     if path.endswith(".npy"):
         return np.load(path, mmap_mode="r")
     return load_npz(path, max_bytes=None, require_target=False).data
 
 
 def is_files(X):
-    """Whether X is a list of files."""
+    """Return whether X is a list of files."""
     return (
         isinstance(X, Sequence)
         and len(X) > 0
@@ -48,12 +48,12 @@ def is_files(X):
 
 
 def is_in_memory(X):
-    """Whether X lies in the memory of this process."""
+    """Return whether X is in the memory of this process."""
     return not (is_partitioned(X) or is_files(X))
 
 
 def find_parts(X, ids, metadata, n_shards):
-    """Names of the shards, and the rows of each: `Rows`, or delayed ones.
+    """Return the names of the shards, and the `Rows` of each, possibly delayed.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def find_parts(X, ids, metadata, n_shards):
         One entry per item. For files, lists with one entry per file.
 
     n_shards : int
-        Number of parts that samples in memory are cut into.
+        Number of shards for samples in memory.
     """
     if is_partitioned(X):
         from dask import delayed

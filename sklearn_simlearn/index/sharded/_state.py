@@ -1,4 +1,4 @@
-"""The shards of an index as a whole: which rows they hold, how they come about."""
+"""State of a sharded index: its shards and the rows that they hold."""
 
 import warnings
 from itertools import cycle
@@ -17,18 +17,18 @@ from sklearn_simlearn.index.sharded._remote import (
     large_messages,
 )
 
-# What the descriptions of all shards agree in.
+# Fields that must be equal in the descriptions of all shards.
 ALIKE = ("n_features", "dtype", "backend", "id_kind", "is_numbered", "n_features_in")
 
 
 class Runs(NamedTuple):
-    """Rows of the whole that a shard holds, in its order: runs of consecutive ones."""
+    """Global rows that a shard holds, in its order, as runs of consecutive rows."""
 
     start: np.ndarray
     length: np.ndarray
 
     def place(self, rows):
-        """Rows of the whole, for rows of the shard; -1 stays."""
+        """Return global rows for rows of the shard; -1 is unchanged."""
         if len(self.start) == 0:
             return np.full_like(rows, -1)
         first = np.cumsum(self.length) - self.length
@@ -36,7 +36,7 @@ class Runs(NamedTuple):
         return np.where(rows >= 0, self.start[run] + rows - first[run], -1)
 
     def find(self, rows):
-        """Rows of the shard, for rows of the whole; -1 where it does not hold them."""
+        """Return rows of the shard for global rows; -1 for rows of other shards."""
         if len(self.start) == 0:
             return np.full_like(rows, -1)
         order = np.argsort(self.start)
@@ -47,7 +47,7 @@ class Runs(NamedTuple):
         return np.where(is_here, first[run] + within, -1)
 
     def append(self, start, length):
-        """With one more run at the end."""
+        """Return the runs with one more at the end."""
         if len(self.start) and self.start[-1] + self.length[-1] == start:
             longer = self.length.copy()
             longer[-1] += length
@@ -55,55 +55,55 @@ class Runs(NamedTuple):
         return Runs(np.append(self.start, start), np.append(self.length, length))
 
     def without(self, removed):
-        """Without some rows of the whole, which are sorted."""
+        """Return the runs without some global rows, which must be sorted."""
         rows = self.expand()
         return Runs.of(rows[~np.isin(rows, removed)])
 
     def renumbered(self, removed):
-        """Without some rows of the whole, which are forgotten: the others move up."""
+        """Return the runs after some global rows are dropped, with rows renumbered."""
         rows = self.without(removed).expand()
         return Runs.of(rows - np.searchsorted(removed, rows))
 
     def expand(self):
-        """All rows of the whole, in the order of the shard."""
+        """Return all global rows, in the order of the shard."""
         rows = np.repeat(self.start - np.cumsum(self.length) + self.length, self.length)
         return rows + np.arange(len(rows))
 
     @classmethod
     def of(cls, rows):
-        """The runs that some rows consist of."""
+        """Return rows as runs of consecutive rows."""
         begins = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         return cls(rows[begins], np.diff(begins, append=len(rows)))
 
 
 class Shards(NamedTuple):
-    """A state of the index. It is replaced as a whole, and never changed.
+    """Immutable state of the index. A change replaces it as a whole.
 
     Attributes
     ----------
     names : tuple of str
-        What messages call the shards.
+        Names of the shards in messages.
 
     futures : tuple of Future
-        The shards.
+        Futures of the shards.
 
     runs : tuple of Runs
-        Which rows of the whole each of them holds.
+        Global rows that each shard holds.
 
     removed : ndarray of int64
-        Rows of the whole that were removed, in order.
+        Global rows that were removed, in ascending order.
 
     n_rows : int
-        Number of rows so far, those of removed items included.
+        Number of global rows, including those of removed items.
 
     next_id : int
-        Number of the next item, if items are numbered.
+        Id of the next item, if the index assigns ids.
 
     common : Description
-        What the shards have in common.
+        Common description of the shards.
 
     estimator, model : object
-        The fitted estimator, whole and taken apart.
+        Fitted estimator, and its model.
     """
 
     names: tuple
@@ -118,24 +118,24 @@ class Shards(NamedTuple):
 
     @property
     def n_items(self):
-        """Number of items, without those that were removed."""
+        """Return the number of items that were not removed."""
         return self.n_rows - len(self.removed)
 
     @property
     def features(self):
-        """Features of the items as they were given."""
+        """Return the features of the original items."""
         names = self.common.names_in
         names = None if names is None else np.array(names, dtype=object)
         return Features(self.common.n_features_in, names)
 
     @property
     def should_compact(self):
-        """Whether so many rows were removed that it pays to compact the shards."""
+        """Return whether enough rows were removed to compact the shards."""
         n_held = sum(int(runs.length.sum()) for runs in self.runs)
         return n_held - self.n_items > REMOVED_SHARE * n_held
 
     def cut_filter(self, filter):
-        """The part of a filter that each shard gets."""
+        """Return the part of a filter for each shard."""
         if filter is not None:
             check_filter(filter)
             if not callable(filter) and np.asarray(filter).dtype == bool:
@@ -143,7 +143,7 @@ class Shards(NamedTuple):
         return [filter] * len(self.names)
 
     def _cut_mask(self, mask):
-        """The part of a mask of all items that belongs to each shard."""
+        """Return the part of a mask of all items for each shard."""
         if mask.shape != (self.n_items,):
             raise ValueError(
                 "A mask as filter must have one boolean for each of the "
@@ -161,13 +161,13 @@ class Shards(NamedTuple):
 
 
 def send(client, value):
-    """A value that Dask sends to each worker once, and can send again."""
+    """Return a future of a value that Dask sends to each worker once."""
     with large_messages():
         return client.submit(_tasks.unpack, _tasks.Sent(value), pure=False)
 
 
 def build_shards(client, template, parts):
-    """Shards of some rows, on the workers in turn."""
+    """Return shards of some rows, distributed over the workers."""
     from dask import delayed
 
     sent = send(client, template)
@@ -182,7 +182,7 @@ def build_shards(client, template, parts):
 
 
 def open_shards(client, folders, estimator, **options):
-    """Shards in folders, on the workers in turn."""
+    """Return shards in folders, distributed over the workers."""
     sent = send(client, estimator)
     return [
         client.submit(
@@ -199,10 +199,10 @@ def open_shards(client, folders, estimator, **options):
 
 
 def survey(client, names, futures, *, allow_missing=False):
-    """What shards have in common, and the description of each; None for empty ones.
+    """Return the common description of shards, and that of each; None if empty.
 
-    With `allow_missing`, shards that cannot be had are described by None too, with a
-    warning, unless there are no others.
+    With `allow_missing`, the description of a shard that is not available is None, too,
+    and a warning is issued. If no shard is available, an error is raised.
     """
     found, faults = ask(client, futures, _tasks.describe, [()] * len(futures))
     if faults:
@@ -223,27 +223,27 @@ def _refuse_other_kind(first, name, part):
         one, other = getattr(first[1], field), getattr(part, field)
         if one != other:
             raise ValueError(
-                f"Shards must be of one kind, but {field} is {one} in {first[0]!r} and "
-                f"{other} in {name!r}."
+                f"All shards must have the same {field}, but it is {one} in "
+                f"{first[0]!r} and {other} in {name!r}."
             )
 
 
 def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None):
-    """A state of new shards.
+    """Return the state of new shards.
 
     Parameters
     ----------
     encoder : tuple (estimator, model)
-        Of the queries.
+        Estimator of the queries, and its model.
 
     first_row : int, default=0
-        Row of the whole at which they start.
+        First global row of the new shards.
 
     first_id : int, default=0
-        Number of their first item, if items are numbered.
+        Id of the first new item, if the index assigns ids.
 
     like : Description, default=None
-        Of shards that are there already.
+        Description of the existing shards.
     """
     common, found = survey(client, names, futures)
     if like is not None:
@@ -259,7 +259,7 @@ def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None
         first_row += part.n_rows
     next_id = first_id + first_row - int(runs[0].start[0])
     if common.is_numbered:
-        number_on(next_id, 0)  # raises if the ids do not fit into integers
+        number_on(next_id, 0)  # raises if the ids exceed 64 bits
         shift = first_id - int(runs[0].start[0])
         firsts = [(int(part.start[0]) + shift,) for part in runs]
         futures = derive(client, futures, _tasks.number, firsts)
@@ -279,7 +279,7 @@ def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None
 
 
 def refuse_repeated(client, futures):
-    """Refuse ids that several shards have, looking at a share of all ids at a time."""
+    """Raise if several shards have the same id; check a share of the ids at a time."""
     n = len(futures)
     for bucket in range(n):
         parts, _ = ask(client, futures, _tasks.ids_in_bucket, [(bucket, n)] * n)
@@ -289,9 +289,9 @@ def refuse_repeated(client, futures):
 
 
 def merge(answers, n_queries, k, common):
-    """Scores, rows of the whole and ids of the k best of all shards.
+    """Return scores, global rows and ids of the k best items of all shards.
 
-    Of equal scores, the item with the lower row comes first.
+    Items with the same score are ordered by row.
     """
     nothing = "" if common.id_kind == "strings" else -1
     if not answers:
@@ -317,8 +317,8 @@ def merge(answers, n_queries, k, common):
 def unavailable(names, faults):
     shown = "; ".join(f"{names[i]!r} ({faults[i]!r})" for i in sorted(faults))
     error = RuntimeError(
-        f"These shards cannot be had: {shown}. Restore their source and try again, or "
-        'search the others with partial="allow".'
+        f"These shards are not available: {shown}. Restore their source and try again, "
+        'or search the others with partial="allow".'
     )
     error.__cause__ = next(iter(faults.values()))
     return error

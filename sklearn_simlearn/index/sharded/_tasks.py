@@ -1,7 +1,7 @@
-"""A shard, which is an index on a worker: what workers are asked to do with it.
+"""Dask tasks of a shard, which is an index on a worker.
 
-A change makes a new shard, which shares the items with the old one. So the result of a
-task never changes, and Dask can make a lost shard again by running its tasks again.
+A change returns a new shard that shares the items with the old one. So the result of a
+task never changes, and Dask can rebuild a lost shard by running its tasks again.
 """
 
 from copy import copy
@@ -17,7 +17,7 @@ from sklearn_simlearn.index._index import SimilarityIndex
 
 
 class Description(NamedTuple):
-    """What the shards of an index must have in common, and how many items one has."""
+    """Description of a shard: common properties of all shards, and number of items."""
 
     n_rows: int
     n_features: int
@@ -35,7 +35,7 @@ class Description(NamedTuple):
 
 
 class Sent:
-    """What is sent once and used by many tasks. Dask does not look inside."""
+    """Value that is sent once and used by many tasks. Dask does not inspect it."""
 
     def __init__(self, value):
         self.value = value
@@ -46,7 +46,7 @@ def unpack(sent):
 
 
 def build(template, rows):
-    """A shard with some rows; None if there are none."""
+    """Return a shard with some rows; None if there are no rows."""
     X = rows.read()
     if X.shape[0] == 0 if hasattr(X, "shape") else len(X) == 0:
         return None
@@ -54,39 +54,39 @@ def build(template, rows):
 
 
 def open_folder(folder, estimator, mmap, verify, trusted):
-    """A shard in a folder."""
+    """Return a shard in a folder."""
     return SimilarityIndex.load(
         folder, mmap=mmap, estimator=estimator, verify=verify, trusted=trusted
     )
 
 
 def number(shard, first_id):
-    """The shard with consecutive numbers as ids."""
+    """Return the shard with consecutive numbers as ids."""
     ids = shard._state.ids
     numbers = number_on(first_id, ids.n_rows)
     return _with(shard, ids=Ids(numbers, np.array(ids.alive)))
 
 
 def add(shard, rows):
-    """The shard with more items, of which none is compacted: rows stay in place."""
+    """Return the shard with more items. Rows keep their numbers."""
     X = rows.read()
     ids, metadata = shard._state.read_new(X, rows.ids, rows.metadata)
     return shard._snapshot(shard._add(shard._state, X, ids, metadata))
 
 
 def remove(shard, ids):
-    """The shard without those of some items that it has."""
+    """Return the shard without some items. Ids of other shards are ignored."""
     rows = shard._state.ids.find(ids)
     return shard._snapshot(shard._state.remove(rows[rows >= 0]))
 
 
 def compact(shard):
-    """The shard without the memory of removed items."""
+    """Return the shard without the memory of removed items."""
     return shard._snapshot(shard._state.compact(n_threads=shard._n_threads))
 
 
 def adopt(shard, estimator):
-    """The shard with another estimator."""
+    """Return the shard with another estimator."""
     return shard._snapshot().set_estimator(estimator)
 
 
@@ -94,11 +94,11 @@ def _with(shard, **changed):
     return shard._snapshot(replace(shard._state, **changed))
 
 
-# -- tasks that ask a shard --
+# -- tasks that read a shard --
 
 
 def describe(shard):
-    """The description of a shard; None if it is empty."""
+    """Return the description of a shard; None if it is empty."""
     if shard is None:
         return None
     state = shard._state
@@ -118,7 +118,7 @@ def describe(shard):
 
 
 def answer(shard, Q, k, runs, exclude, filter):
-    """Scores, rows of the whole and ids of the best items for encoded queries."""
+    """Return scores, global rows and ids of the best items for encoded queries."""
     state, allowed, excluded = shard._state, None, None
     if filter is not None:
         allowed = read_filter(filter, state.ids, state.current_metadata)
@@ -135,19 +135,19 @@ def answer(shard, Q, k, runs, exclude, filter):
 
 
 def find(shard, ids, runs):
-    """Rows of the whole that have some ids; -1 for those that the shard lacks."""
+    """Return the global rows of ids; -1 for ids that are not in the shard."""
     return runs.place(shard._state.ids.find(ids))
 
 
 def current(shard, runs):
-    """Ids and metadata of all items, and their rows of the whole."""
+    """Return ids, metadata and global rows of all items."""
     state = shard._state
     rows = runs.place(np.flatnonzero(state.ids.alive))
     return rows, state.ids.current(), state.current_metadata()
 
 
 def metadata_of(shard, rows):
-    """Metadata of some rows of the shard."""
+    """Return the metadata of some rows of the shard."""
     return shard._state.metadata.take(rows)
 
 
@@ -157,16 +157,16 @@ def save(shard, folder):
 
 
 def ids_in_bucket(shard, bucket, n_buckets):
-    """Those ids of a shard that fall into one of several buckets."""
+    """Return the ids of a shard that fall into one of several buckets."""
     ids = shard._state.ids.current()
     if ids.dtype.kind == "U":
-        # Padding with zeros does not change the sum.
+        # Padding with zeros does not change the bucket.
         points = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
         return ids[points.sum(axis=1) % n_buckets == bucket]
     return ids[ids % n_buckets == bucket]
 
 
 def find_repeated(*parts):
-    """Some ids that occur more than once."""
+    """Return some ids that occur more than once."""
     unique, n_times = np.unique(np.concatenate(parts), return_counts=True)
     return unique[n_times > 1][:3].tolist()

