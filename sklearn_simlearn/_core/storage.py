@@ -1,8 +1,9 @@
-"""Arrays in a folder: a JSON header, .npy files, checksums by block.
+"""Arrays in a folder: a JSON header, .npy files, and checksums of blocks.
 
-The folder holds ``index.json`` and one sub-folder of arrays that it names. A save
-writes a new sub-folder, then replaces the header by a rename, which is atomic: whoever
-opens the folder meanwhile finds the old arrays or the new ones. Nothing is unpickled.
+The folder holds ``index.json`` and a sub-folder of arrays that this header names. A
+save writes a new sub-folder and then replaces the header by an atomic rename. A process
+that opens the folder during a save sees either the old or the new arrays. Nothing is
+unpickled.
 """
 
 import io
@@ -23,15 +24,16 @@ FORMAT = "sklearn_simlearn.index"
 VERSION = 1
 HEADER = "index.json"
 
-# Bytes per checksum: few enough that the first touch of a block takes a millisecond,
-# many enough that the checksums of a large index still make a small header.
+# Bytes per checksum. The first read of a block of this size takes a millisecond, and
+# the header of a large index is still small.
 BLOCK = 2**22
 
 # Kinds of numbers, texts and dates that are stored; `object` would need pickle.
 KINDS = "biufUmM"
 
-# NumPy reads heads by Python's parser, which fails in 3.11 with "AST constructor
-# recursion depth mismatch" if another thread parses meanwhile.
+# NumPy reads the headers of .npy files with Python's parser. In Python 3.11, the parser
+# fails with "AST constructor recursion depth mismatch" if another thread parses at the
+# same time.
 _ONE_PARSER = threading.Lock()
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -40,21 +42,22 @@ _GENERATION = re.compile(r"arrays-[a-z0-9_]+\Z")
 
 
 def write_folder(folder, index, arrays, files=None):
-    """Store arrays, replacing what the folder held at once or not at all.
+    """Store arrays. Replace the content of the folder atomically.
 
     Parameters
     ----------
     folder : path-like
-        Made if it does not exist.
+        Folder, created if it does not exist.
 
     index : dict
-        What JSON can hold, stored in the header.
+        Values that JSON can represent, stored in the header.
 
     arrays : dict of ndarray
-        Names are lower-case words.
+        Arrays by name. Names are lower-case words.
 
     files : dict of bytes, default=None
-        Other files, stored as they are. Names are letters, digits, "_", "-" and ".".
+        Contents of other files by name. Names consist of letters, digits, "_", "-" and
+        ".".
     """
     for name in files or {}:
         if not _is_file_name(name):
@@ -90,12 +93,12 @@ def write_folder(folder, index, arrays, files=None):
         raise
     _sync(folder)
     if previous is not None:
-        # Who has the old arrays open keeps them; Windows keeps the files as well.
+        # Processes that use the old arrays keep them. On Windows, the files stay, too.
         shutil.rmtree(folder / previous, ignore_errors=True)
 
 
 def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
-    """Open what `write_folder` stored.
+    """Open a folder that `write_folder` stored.
 
     Parameters
     ----------
@@ -105,16 +108,16 @@ def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
         Map the arrays into memory instead of reading them.
 
     verify : bool, default=False
-        Check all checksums now; otherwise those of a block when it is first touched.
-        Without `mmap` they are always checked now.
+        Check all checksums now. Otherwise the checksum of a block is checked when the
+        block is first read. Without `mmap`, all checksums are checked now.
 
     wanted_files : sequence of str
-        Other files to read, where they exist.
+        Names of other files to read, if they exist.
 
     Returns
     -------
     index : dict
-        As given to `write_folder`.
+        Values that were passed to `write_folder`.
 
     arrays : StoredArrays
 
@@ -127,7 +130,7 @@ def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
             arrays, files = _open_generation(folder, content, mmap, wanted_files)
             break
         except FileNotFoundError as error:
-            # A writer may have replaced the index since its header was read.
+            # Another process may have replaced the index since its header was read.
             newer = _read_header(folder)
             if newer == content:
                 raise damaged(f"{Path(error.filename).name} is missing") from None
@@ -138,14 +141,14 @@ def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
 
 
 class StoredArrays(Mapping):
-    """Arrays of a folder by name, each block verified when it is first touched."""
+    """Arrays of a folder by name. Each block is verified when it is first read."""
 
     def __init__(self):
         self._files = {}
         self._arrays = {}
 
     def __getitem__(self, name):
-        """The whole array, of which no block may be verified yet."""
+        """Return the whole array, without verifying its blocks."""
         return self._arrays[name]
 
     def __iter__(self):
@@ -155,19 +158,19 @@ class StoredArrays(Mapping):
         return len(self._arrays)
 
     def read(self, name):
-        """The whole array, verified."""
+        """Return the whole array, verified."""
         if name not in self:
             raise damaged(f"it has no array {name!r}")
         self.verify(name)
         return self[name]
 
     def verify_all(self, names):
-        """Check all blocks of some arrays."""
+        """Verify all blocks of some arrays."""
         for name in names:
             self.verify(name)
 
     def verify(self, name, start=0, stop=None):
-        """Check the blocks that hold the rows `start` to `stop` of an array."""
+        """Verify the blocks that hold the rows `start` to `stop` of an array."""
         array, file = self[name], self._files[name]
         stop = len(array) if stop is None else stop
         if stop <= start:
@@ -175,17 +178,17 @@ class StoredArrays(Mapping):
         row = array.nbytes // len(array)
         if not file.verify(file.offset + start * row, file.offset + stop * row):
             return
-        # Bytes that are no value of their kind, for those who forge checksums.
+        # If checksums are forged, bytes may not be valid values of their type.
         values = array[start:stop]
         if array.dtype.kind == "b" and values.view(np.uint8).max(initial=0) > 1:
-            raise damaged(f"{name} holds bytes that are no booleans")
+            raise damaged(f"{name} holds bytes that are not booleans")
         if array.dtype.kind == "U" and array.dtype.itemsize:
             points = np.ascontiguousarray(values).view(np.uint32)
             if points.max(initial=0) > 0x10FFFF:
-                raise damaged(f"{name} holds numbers that are no characters")
+                raise damaged(f"{name} holds numbers that are not characters")
 
     def group(self, prefix):
-        """The arrays whose names start so, under the rest of their names."""
+        """Return the arrays whose names have a prefix, by the rest of their names."""
         part = StoredArrays()
         for name in self:
             if name.startswith(prefix):
@@ -195,7 +198,7 @@ class StoredArrays(Mapping):
 
 
 class _File:
-    """Bytes of a file, and which of its blocks are verified."""
+    """Bytes of a file, with a mask of its verified blocks."""
 
     def __init__(self, path, entry, mmap):
         self.name = path.name
@@ -210,13 +213,13 @@ class _File:
         else:
             self.bytes = np.fromfile(path, dtype=np.uint8)
         if len(self.bytes) != size:
-            raise damaged(f"{self.name} was cut while it was opened")
+            raise damaged(f"{self.name} was truncated while it was opened")
         self.checksums = checksums
         self.verified = np.zeros(len(checksums), dtype=bool)
         self.offset = 0
 
     def verify(self, start=0, stop=None):
-        """Check the blocks of a range of bytes; whether any was new."""
+        """Verify the blocks of a range of bytes; return whether any was new."""
         stop = len(self.bytes) if stop is None else stop
         blocks = slice(start // BLOCK, -(-stop // BLOCK))
         new = np.flatnonzero(~self.verified[blocks]) + blocks.start
@@ -228,7 +231,7 @@ class _File:
         return len(new) > 0
 
     def as_array(self):
-        """The array of an .npy file, if it is one that this package writes."""
+        """Return the array of an .npy file; raise unless it is valid."""
         head = io.BytesIO(self.bytes[:10_100].tobytes())
         try:
             version = npy.read_magic(head)
@@ -239,8 +242,8 @@ class _File:
             with _ONE_PARSER:
                 shape, is_fortran, dtype = read(head)
         except Exception as error:
-            # The parser fails in many ways on bytes that are no header.
-            raise damaged(f"{self.name} is no .npy file") from error
+            # The parser raises errors of many types if the bytes are not a header.
+            raise damaged(f"{self.name} is not an .npy file") from error
         self.offset = head.tell()
         n_values = 1
         for length in shape:
@@ -254,7 +257,7 @@ class _File:
             or self.offset % npy.ARRAY_ALIGN
             or self.offset + n_values * dtype.itemsize != len(self.bytes)
         ):
-            raise damaged(f"the head of {self.name} does not fit its bytes")
+            raise damaged(f"the header of {self.name} does not match its size")
         if n_values * dtype.itemsize == 0:
             return np.empty(shape, dtype=dtype)
         array = np.asarray(self.bytes[self.offset :]).view(dtype).reshape(shape)
@@ -269,7 +272,7 @@ def _open_generation(folder, content, mmap, wanted_files):
         name, ending = os.path.splitext(file_name)
         if ending == ".npy":
             if not _NAME.match(name):
-                raise damaged(f"{file_name!r} is no name of an array")
+                raise damaged(f"{file_name!r} is not a name of an array")
             file = _File(generation / file_name, entry, mmap)
             arrays._arrays[name] = file.as_array()
             arrays._files[name] = file
@@ -284,25 +287,28 @@ def _read_header(folder):
     try:
         text = (folder / HEADER).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{folder} is no saved index: it holds no {HEADER}.") from None
+        raise ValueError(
+            f"{folder} is not a saved index: it has no {HEADER}."
+        ) from None
     try:
         header = json.loads(text)
         content, checksum = header["content"], header["checksum"]
         whole = _checksum(content) == checksum
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise damaged(f"{HEADER} is no header") from None
+        raise damaged(f"{HEADER} is not a header") from None
     if not whole:
         raise damaged(f"{HEADER} fails its checksum")
     if not (isinstance(content, dict) and content.get("format") == FORMAT):
-        raise ValueError(f"{folder} holds no index of sklearn_simlearn.")
+        raise ValueError(f"{folder} does not hold an index of sklearn_simlearn.")
     if content.get("version") != VERSION:
         raise ValueError(
-            f"The index has format {content.get('version')!r}, this version of "
-            f"sklearn_simlearn reads {VERSION}: save it anew with this version."
+            f"The index has format {content.get('version')!r}, but this version of "
+            f"sklearn_simlearn reads {VERSION}. Build and save it again with this "
+            "version."
         )
     generation = content.get("generation")
     if not (isinstance(generation, str) and _GENERATION.match(generation)):
-        raise damaged(f"{HEADER} names no folder of arrays")
+        raise damaged(f"{HEADER} does not name a folder of arrays")
     for part in ("files", "index"):
         if not isinstance(content.get(part), dict):
             raise damaged(f"{HEADER} lacks {part!r}")
@@ -313,7 +319,7 @@ def _read_header(folder):
 
 
 def _is_file_name(name):
-    """Return whether a name stays in its folder: no separators, drives or ".."."""
+    """Return whether a name has no separators, drives or ".."."""
     return isinstance(name, str) and _FILE.match(name) is not None
 
 
@@ -326,17 +332,17 @@ def _check_entry(name, entry):
         or size < 0
         or len(checksums) != -(-size // BLOCK)
     ):
-        raise damaged(f"{HEADER} describes {name} wrongly")
+        raise damaged(f"{HEADER} has an invalid description of {name}")
     return size, checksums
 
 
 def _write_array(name, array):
     if not _NAME.match(name):
-        raise ValueError(f"{name!r} is no name for a stored array.")
+        raise ValueError(f"{name!r} is not a name for a stored array.")
     if not _is_storable(array.dtype):
         raise ValueError(
-            f"{name} has dtype {array.dtype}, which cannot be stored without pickle: "
-            "use numbers, strings or dates."
+            f"{name} has dtype {array.dtype}, which cannot be stored without pickle. "
+            "Use numbers, strings or dates."
         )
     dtype = array.dtype.newbyteorder("=")
     array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
@@ -344,7 +350,7 @@ def _write_array(name, array):
 
 
 def _write_file(path, write):
-    """Write a file to the disk; its entry in the header."""
+    """Write a file to the disk; return its entry for the header."""
     with open(path, "w+b") as file:
         write(file)
         file.flush()
@@ -355,7 +361,7 @@ def _write_file(path, write):
 
 
 def _peek_generation(folder):
-    """Sub-folder that the header names so far."""
+    """Return the sub-folder that the current header names."""
     try:
         return _read_header(folder)["generation"]
     except ValueError:
@@ -363,7 +369,7 @@ def _peek_generation(folder):
 
 
 def _sync(folder):
-    """Make the names in a folder durable; Windows has no call for it."""
+    """Flush the names in a folder to the disk. Windows has no call for this."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -377,7 +383,9 @@ def _dump(value):
     try:
         return json.dumps(value, sort_keys=True, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"The header of an index is JSON: {error}.") from None
+        raise ValueError(
+            f"The header of an index must be valid JSON: {error}."
+        ) from None
 
 
 def _checksum(content):
@@ -391,9 +399,11 @@ def _is_storable(dtype):
 
 
 class DamagedError(ValueError):
-    """What a folder holds is not what was saved there."""
+    """Raised if the content of a folder is not what was saved."""
 
 
 def damaged(fault):
     """Return the error for a fault in a folder."""
-    return DamagedError(f"The index is damaged: {fault}. Restore it, or build it anew.")
+    return DamagedError(
+        f"The index is damaged: {fault}. Restore it, or build it again."
+    )

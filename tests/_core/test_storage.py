@@ -1,4 +1,4 @@
-"""A saved index opens as it was, or says what is wrong with it.
+"""Saved indexes: a saved index opens unchanged, or the error names the damage.
 
 `SIMLEARN_FUZZ_COPIES=10000 pytest tests/_core/test_storage.py -k damaged` tries that
 many damaged copies of each index.
@@ -47,7 +47,7 @@ N_COPIES = int(os.environ.get("SIMLEARN_FUZZ_COPIES", 60))
 @pytest.fixture
 def X():
     rng = np.random.default_rng(0)
-    # Frequent words and rare ones, which the inverted file stores in two ways.
+    # The inverted file stores frequent and rare words in different ways.
     rate = np.repeat([0.6, 0.08], 15)
     return sparse.csr_array(rng.poisson(rate, size=(60, 30)).astype(np.float64))
 
@@ -64,7 +64,7 @@ def arrays_of(folder):
     return generation
 
 
-# -- what is stored --
+# -- stored values --
 
 
 def test_opened_index_is_the_saved_one(index, X, tmp_path):
@@ -83,7 +83,7 @@ def test_opened_index_is_the_saved_one(index, X, tmp_path):
             opened.kneighbors(return_distance=False),
             index.kneighbors(return_distance=False),
         )
-        # It can be changed, and saved where it lies.
+        # The opened index can be changed, and saved to the same folder.
         opened.add(X[:1], ids=["x"], metadata=[{"year": 9}]).compact().save(tmp_path)
         again = SimilarityIndex.load(tmp_path, trusted=())
         assert "x" in again.search(X[:1], 3)[1]
@@ -99,7 +99,7 @@ def test_nothing_is_pickled(index, tmp_path):
     evil = np.array([print], dtype=object)
     np.save(arrays_of(tmp_path) / "ids.npy", evil, allow_pickle=True)
     forge_checksums(tmp_path)
-    with pytest.raises(ValueError, match=r"head of ids\.npy"):
+    with pytest.raises(ValueError, match=r"header of ids\.npy"):
         SimilarityIndex.load(tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_stored_is_refused(X, tmp_path):
     index = SimilarityIndex(CosineSimilarity(), backend_options={"x": print})
     with pytest.raises(TypeError):
         index.fit(X)
-    # Nothing is left of the attempt.
+    # The failed save leaves no files.
     assert not any((tmp_path / "a").glob("*"))
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_stored_is_refused(X, tmp_path):
 
 
 class Doubler(TransformerMixin, BaseEstimator):
-    """A transformer that skops does not know."""
+    """Transformer that skops does not trust."""
 
     def fit(self, X, y=None):
         self.n_features_in_ = X.shape[1]
@@ -154,7 +154,7 @@ def test_estimator_is_loaded_on_request_only(index, X, tmp_path):
     with pytest.raises(ValueError, match="saved without its estimator"):
         SimilarityIndex.load(tmp_path, trusted=())
     other = CosineSimilarity().fit(X[:9])
-    with pytest.raises(ValueError, match="in another way than they are stored"):
+    with pytest.raises(ValueError, match="does not encode items as they are stored"):
         SimilarityIndex.load(tmp_path, estimator=other)
 
 
@@ -237,7 +237,7 @@ def test_interrupted_save_leaves_the_old_index(index, X, tmp_path, monkeypatch):
                 new.save(tmp_path)
             except KeyboardInterrupt:
                 if len(list(tmp_path.glob("arrays-*"))) == 2:
-                    break  # The last one comes after the header was replaced.
+                    break  # The last call comes after the header was replaced.
             else:
                 break
         opened = SimilarityIndex.load(tmp_path, trusted=(), verify=True)
@@ -290,7 +290,7 @@ def test_readers_see_the_old_or_the_new_index(index, X, tmp_path):
 
 
 def test_threads_open_an_index_at_the_same_time(index, tmp_path):
-    """Also where the garbage collector runs Python, as tools that watch it make it."""
+    """Check this also if callbacks of the garbage collector run Python code."""
     index.save(tmp_path, include_estimator=False)
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     failures = []
@@ -330,7 +330,7 @@ def test_blocks_are_verified_when_they_are_first_touched(X, tmp_path, monkeypatc
     index.save(tmp_path)
     path = arrays_of(tmp_path) / "ids.npy"
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1  # of the last item
+    data[-1] ^= 1  # byte of the last item
     path.write_bytes(data)
     opened = SimilarityIndex.load(tmp_path, trusted=())
     assert_array_equal(opened.search(X[:3], 1)[1].ravel(), [1000, 1001, 1002])
@@ -342,9 +342,9 @@ def test_blocks_are_verified_when_they_are_first_touched(X, tmp_path, monkeypatc
 
 
 def test_folders_that_hold_no_index(tmp_path):
-    with pytest.raises(ValueError, match="is no saved index"):
+    with pytest.raises(ValueError, match="is not a saved index"):
         SimilarityIndex.load(tmp_path)
-    with pytest.raises(ValueError, match="is no saved index"):
+    with pytest.raises(ValueError, match="is not a saved index"):
         SimilarityIndex.load(tmp_path / "nowhere")
 
 
@@ -367,7 +367,7 @@ def write_header(folder, content):
 
 
 def forge_checksums(folder):
-    """Make the header agree with whatever the files hold now."""
+    """Make the header agree with the current content of the files."""
     content = read_header(folder)["content"]
     for name in content["files"]:
         data = (arrays_of(folder) / name).read_bytes()
@@ -382,7 +382,7 @@ def forge_checksums(folder):
 
 
 class Folder:
-    """The files of a saved index, written again for each damage."""
+    """Files of a saved index, which are restored before each damage."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -463,7 +463,7 @@ def change_leaf(node, rng):
 
 
 def forge_values(folder, rng):
-    """Values that no index has, with the checksums to match."""
+    """Write invalid values with correct checksums."""
     name = pick(rng, folder.arrays)
     data = bytearray(folder.files[name])
     start = int.from_bytes(data[8:10], "little") + 10
@@ -485,7 +485,7 @@ def forge_values(folder, rng):
 
 
 def forge_shape(folder, rng):
-    """Another array under the name of one, with the checksums to match."""
+    """Replace an array by another one, with correct checksums."""
     name = pick(rng, folder.arrays)
     array = np.load(folder.folder / name)
     others = [
@@ -516,7 +516,7 @@ FORGERIES = [forge_header, forge_values, forge_shape, forge_swap]
 
 
 def use(folder, estimator, X, rng, trusted=None):
-    """Answers of an opened index that touch all of it."""
+    """Return results of an opened index that read all of its arrays."""
     index = SimilarityIndex.load(
         folder, mmap=bool(rng.integers(2)), estimator=estimator, trusted=trusted
     )
@@ -541,12 +541,14 @@ def use(folder, estimator, X, rng, trusted=None):
         ("inverted", "forged"),
         ("dense", "damaged"),
         ("dense", "forged"),
-        # Forged ones are opened only by those who trust them.
+        # Forged files of these backends are opened only with `trusted`.
         ("faiss", "damaged"),
         ("usearch", "damaged"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NaN and other forged values
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # from NaN and other forged values
 def test_damaged_copies_are_refused_or_answer_rightly(kind, how, X, tmp_path):
     if kind in ("faiss", "usearch"):
         pytest.importorskip(kind)
@@ -559,7 +561,7 @@ def test_damaged_copies_are_refused_or_answer_rightly(kind, how, X, tmp_path):
 
 
 def try_copies(folder, how, answer):
-    """Damage a saved index in many ways; each is refused, or the answer is right."""
+    """Damage a saved index. It raises an error or returns correct results."""
     right = answer(np.random.default_rng(0))
     files = Folder(folder)
     n_refused = 0
@@ -572,7 +574,7 @@ def try_copies(folder, how, answer):
         except ValueError:
             n_refused += 1
         else:
-            # Whoever forges checksums may change the answer.
+            # With forged checksums, the results may differ.
             assert found == right or how == "forged", (copy, damage.__name__)
         files.restore()
     assert answer(np.random.default_rng(0)) == right
@@ -589,7 +591,7 @@ def count_words(features):
 
 @pytest.fixture
 def features_index():
-    """Images of random features, the second ten of them as the first, moved."""
+    """Return images of random features. The last ten are shifted copies."""
     rng = np.random.default_rng(0)
     x, y, scale, angle = rng.uniform(1, 100, (4, 200))
     features = LocalFeatures(
@@ -633,7 +635,7 @@ def test_an_index_of_local_features_comes_back(features_index, tmp_path):
         raw = opened._state.raw.whole()
         assert_array_equal(raw.descriptors, features.descriptors)
         assert not raw.descriptors.flags.writeable
-    # It can be changed, and saved where it lies.
+    # The opened index can be changed, and saved to the same folder.
     opened.add(features[:1], ids=["again"]).compact().save(tmp_path)
     again = SimilarityIndex.load(tmp_path, estimator=index.estimator_)
     again.set_params(rerank=[SpatialVerification()])
@@ -644,7 +646,7 @@ def test_an_index_of_local_features_comes_back(features_index, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["damaged", "forged"])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of forged values
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from forged values
 def test_damaged_copies_of_local_features(how, features_index, tmp_path):
     index, features = features_index
     index.save(tmp_path, include_estimator=False)
