@@ -1,4 +1,4 @@
-"""Embedded real data, synthetic generators, and readers of the user's own files."""
+"""Embedded real data, synthetic generators, and readers of files."""
 
 from sklearn_simlearn.datasets._beir import load_beir
 from sklearn_simlearn.datasets._categories import load_categories

@@ -38,8 +38,8 @@ def load_beir(
     - ``qrels/test.tsv`` and the like for other splits: a header line ``query-id``,
       ``corpus-id``, ``score``, and below it a line per judgement, separated by tabs.
 
-    Each file may be compressed by gzip and end in ``.gz``. Text is in UTF-8. Other keys
-    are ignored. A file with a fault is refused as a whole.
+    Each file may be compressed with gzip; then its name ends in ``.gz``. Text is in
+    UTF-8. Other keys are ignored. An invalid line raises an error.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def load_beir(
         Name of the file of judgements, without its ending.
 
     max_bytes : int or None, default=2**33
-        Most bytes that texts and ids may take in memory, about; 8 GiB unless told
-        otherwise. None is no bound.
+        Approximate limit of the memory for texts and ids, in bytes. The default is 8
+        GiB. None removes the limit.
 
     Returns
     -------
@@ -66,14 +66,14 @@ def load_beir(
             Texts of the queries that have judgements in the split, in the order of
             ``queries.jsonl``.
         query_ids : ndarray of shape (n_queries,), dtype str
-            Their ids.
+            Ids of these texts.
         documents : list of str, of length n_documents
-            Titles and texts of all documents, a space between the two.
+            Titles and texts of all documents, joined by a space.
         document_ids : ndarray of shape (n_documents,), dtype str
-            Their ids.
+            Ids of these texts.
         relevance : csr_array of shape (n_queries, n_documents), float64
-            The judgements. A stored 0 was judged as not relevant; what is not stored
-            was not judged.
+            Judgements. A stored 0 means that the pair was judged as not relevant. Pairs
+            that are not stored were not judged.
         n_empty_documents : int
             Number of documents without a title and a text. They are kept.
 
@@ -151,15 +151,15 @@ def load_beir(
 
 
 def _find(folder, name):
-    """Path of a file, which may be compressed."""
+    """Return the path of a file, plain or compressed."""
     paths = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
     if not paths:
         raise FileNotFoundError(
-            f"{folder / name}: no such file, and none that ends in .gz; a folder in "
+            f"{folder / name}: no such file, also not with the ending .gz. A folder in "
             "the format of BEIR holds corpus.jsonl, queries.jsonl and qrels/test.tsv."
         )
     if len(paths) == 2:
-        raise ValueError(f"{paths[0]} is there twice, plain and as .gz; keep one.")
+        raise ValueError(f"{paths[0]} exists twice, plain and as .gz. Keep one.")
     return paths[0]
 
 
@@ -175,7 +175,7 @@ def _find_split(folder, split):
 
 
 class _Judgements:
-    """Judgements by numbers of ids, which count from 0 as ids come in the file."""
+    """Judgements by numbers of ids. Ids are numbered in the order of the file."""
 
     def __init__(self, file):
         self.file = file
@@ -183,11 +183,15 @@ class _Judgements:
         self._rows, self._columns, self._values = array("q"), array("q"), array("d")
         lines = iter(file)
         if next(lines, "").rstrip("\r\n").split("\t") != HEADER:
-            file.fail(f"the first line must be {' '.join(HEADER)}, tabs between", 1)
+            file.fail(
+                f"the first line must be {' '.join(HEADER)}, separated by tabs", 1
+            )
         for line in lines:
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != 3 or not fields[0] or not fields[1]:
-                file.fail("not a query id, a document id and a score, tabs between")
+                file.fail(
+                    "not a query id, a document id and a score, separated by tabs"
+                )
             query, document, score = fields
             if not SCORE.fullmatch(score):
                 file.fail(f"the score {score[:20]!r} is not a number")
@@ -197,10 +201,10 @@ class _Judgements:
             )
             self._values.append(float(score))
         if not self._rows:
-            file.fail("no judgements below the header")
+            file.fail("there are no judgements below the header")
 
     def as_csr(self, query_ids, queries, document_ids, corpus):
-        """Judgements by rows of queries and documents."""
+        """Return the judgements as a matrix of queries and documents."""
         rows = self._place(self._rows, self.queries, query_ids, queries)
         columns = self._place(self._columns, self.documents, document_ids, corpus)
         order = np.lexsort((columns, rows))
@@ -209,14 +213,14 @@ class _Judgements:
         if repeats.any():
             first = np.flatnonzero(repeats)[order[1:][repeats].argmin()]
             line = order[first + 1] + 2
-            self.file.fail(f"judges the pair of line {order[first] + 2} again", line)
+            self.file.fail(f"repeats the pair of line {order[first] + 2}", line)
         shape = len(query_ids), len(document_ids)
         indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
         values = np.frombuffer(self._values)[order]
         return sparse.csr_array((values, columns, indptr), shape=shape)
 
     def _place(self, numbers, ids, known, path):
-        """Rows of the ids in `known`, for every judgement."""
+        """Return the row of each judgement in `known`."""
         row = {id_: i for i, id_ in enumerate(known)}
         rows = np.array([row.get(id_, -1) for id_ in ids], dtype=np.int64)
         numbers = np.frombuffer(numbers, dtype=np.int64)
@@ -229,7 +233,7 @@ class _Judgements:
 
 
 def _read_queries(file, judgements):
-    """Ids and texts of the judged queries."""
+    """Return ids and texts of the judged queries."""
     ids, texts, numbering = [], [], Numbering()
     for values in file.objects():
         id_ = file.get_name(values, "_id")
@@ -244,7 +248,7 @@ def _read_queries(file, judgements):
 
 
 def _read_documents(file):
-    """Ids and texts of all documents."""
+    """Return ids and texts of all documents."""
     texts, numbering = [], Numbering()
     for values in file.objects():
         numbering.add(file, file.get_name(values, "_id"))

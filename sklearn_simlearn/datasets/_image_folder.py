@@ -1,4 +1,4 @@
-"""Photographs of the user, from a folder or a table."""
+"""Photographs of the user, listed in a folder or a table."""
 
 import csv
 import os
@@ -18,16 +18,16 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
 def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False) -> Any:
     """List the images in a folder, with a class for each sub-folder.
 
-    No image is opened: :class:`~sklearn_simlearn.feature_extraction.ImageReader` does
-    that, when it is asked to.
+    The images are not opened. Use
+    :class:`~sklearn_simlearn.feature_extraction.ImageReader` to read them.
 
     Parameters
     ----------
     path : str or path-like
-        A folder, whose sub-folders are the classes; images may lie any deeper in these.
-        Images outside of sub-folders are distractors. Or a CSV file in UTF-8 with the
-        columns ``path``, relative to the file, and ``label``, where an empty label
-        marks a distractor.
+        Folder or CSV file. The sub-folders of a folder are the classes; they may have
+        sub-folders, too. Images outside of sub-folders are distractors. A CSV file is
+        in UTF-8 and has the columns ``path``, relative to the file, and ``label``. An
+        empty label marks a distractor.
 
     return_X_y : bool, default=False
         Return ``(data, target)`` instead.
@@ -38,9 +38,9 @@ def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False)
         Dictionary-like object, with the following attributes.
 
         data : ndarray of shape (n_images,), dtype str
-            Names of the files: of a folder, those ending in .jpg, .jpeg, .png, .tif,
-            .tiff, .webp, .bmp or .gif, ordered by their path as a sequence of names; of
-            a CSV file, all in its order. Hidden files and folders are left out.
+            Names of the files. Of a folder, those that end in .jpg, .jpeg, .png, .tif,
+            .tiff, .webp, .bmp or .gif, ordered by their path as a sequence of names;
+            hidden files and folders are skipped. Of a CSV file, all files in its order.
         target : ndarray of shape (n_images,), dtype int
             Number of the class, -1 for a distractor.
         target_names : ndarray of shape (n_classes,), dtype str
@@ -73,8 +73,8 @@ def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False)
         raise ValueError(f"{path} is neither a folder nor a CSV file.")
     if not files:
         raise ValueError(
-            f"{path} names no images; a folder has sub-folders with files that end in "
-            f"{', '.join(ENDINGS)}."
+            f"{path} has no images. A folder must have sub-folders with files that end "
+            f"in {', '.join(ENDINGS)}."
         )
     names = sorted({label for label in labels if label})
     number = {name: i for i, name in enumerate(names)}
@@ -104,7 +104,7 @@ def _read_table(path):
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV file in UTF-8: {error}.") from None
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}.") from None
     if rows and not {"path", "label"} <= set(rows[0]):
         raise ValueError(
             f"{path} must have the columns path and label; it has "

@@ -1,4 +1,4 @@
-"""Lines of text files from others: bounded memory, errors with file and line."""
+"""Lines of untrusted text files, with bounded memory and errors that name the line."""
 
 import gzip
 import json
@@ -13,18 +13,18 @@ import numpy as np
 MAX_LINE = 2**24  # bytes
 MAX_ID = 256  # characters
 
-# Bytes in memory of a line's strings, list entries and dictionary entry, besides its
+# Bytes in memory of a line's strings, list entries and dictionary entry, without its
 # characters.
 LINE_COST = 256
 
 
 class Budget:
-    """Memory that files may take.
+    """Limit of the memory of files.
 
     Parameters
     ----------
     max_bytes : int or None
-        Number of bytes; no bound if None.
+        Number of bytes; None for no limit.
     """
 
     def __init__(self, max_bytes: int | None):
@@ -36,8 +36,8 @@ class Budget:
         self.bytes_left -= n_bytes
         if self.bytes_left < 0:
             raise ValueError(
-                f"{path}: takes more than max_bytes={self.max_bytes} in memory; raise "
-                "max_bytes if the file is meant to be so large."
+                f"{path}: needs more than max_bytes={self.max_bytes} in memory. "
+                "Increase max_bytes if you trust the file."
             )
 
 
@@ -47,10 +47,10 @@ class TextFile:
     Parameters
     ----------
     path : Path
-        The file. It is read as gzip if its name ends in ".gz".
+        File. If its name ends in ".gz", it is decompressed.
 
     budget : Budget
-        Memory that its lines may take.
+        Limit of the memory of the lines.
     """
 
     def __init__(self, path: Path, budget: Budget):
@@ -59,7 +59,7 @@ class TextFile:
         self.line = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Lines with their ends; `line` is the number of the last one, from 1."""
+        """Yield lines with their ends. `line` is the number of the last one, from 1."""
         self.line = 0
         open_file = gzip.open if self.path.suffix == ".gz" else open
         with open_file(self.path, "rb") as file:
@@ -84,10 +84,10 @@ class TextFile:
             self.fail(f"not text in UTF-8 ({error.reason} at byte {error.start + 1})")
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """JSON objects, one per line."""
+        """Yield JSON objects, one per line."""
         for line in self:
             if not line.strip():
-                self.fail("the line is empty; every line must hold a JSON object")
+                self.fail("the line is empty. Every line must hold a JSON object")
             try:
                 value = json.loads(line)
             except RecursionError:
@@ -101,7 +101,7 @@ class TextFile:
             yield value
 
     def get_text(self, values: dict[str, Any], key: str) -> str:
-        """Text under a key of the current line, which must be there."""
+        """Return the text under a key of the current line; fail if it is missing."""
         if key not in values:
             found = ", ".join(map(repr, list(values)[:10])) or "nothing"
             self.fail(f"{key!r} is missing; the line has {found}")
@@ -116,7 +116,7 @@ class TextFile:
         return text
 
     def get_name(self, values: dict[str, Any], key: str) -> str:
-        """Id or label under a key of the current line; an integer gives its digits."""
+        """Return the id or label under a key of the current line as a string."""
         value = values.get(key)
         name = str(value) if type(value) is int else self.get_text(values, key)
         if len(name) > MAX_ID:
@@ -124,19 +124,19 @@ class TextFile:
         return name
 
     def as_array(self, names: list[str]) -> np.ndarray:
-        """Ids or labels of the file as an array of strings."""
+        """Return ids or labels of the file as an array of strings."""
         width = max(map(len, names), default=1)
         self.budget.take(self.path, 4 * width * len(names))
         return np.array(names, dtype=str)
 
     def fail(self, fault: str, line: int | None = None) -> NoReturn:
-        """Raise for a fault in a line, the current one unless told otherwise."""
+        """Raise for a fault in a line; by default, the current one."""
         number = self.line if line is None else line
         raise ValueError(f"{self.path}, line {number}: {fault}.") from None
 
 
 class Numbering:
-    """Numbers of ids that must be different, in the order of their lines."""
+    """Numbers of unique ids, in the order of their lines."""
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
@@ -146,5 +146,5 @@ class Numbering:
         if not id_:
             file.fail("the id is empty")
         if id_ in self.lines:
-            file.fail(f"the id {id_!r} is in line {self.lines[id_]} too")
+            file.fail(f"the id {id_!r} is also in line {self.lines[id_]}")
         self.lines[id_] = file.line

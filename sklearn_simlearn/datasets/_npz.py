@@ -1,4 +1,4 @@
-"""The user's own data, from one .npz file."""
+"""Data of the user from an .npz file."""
 
 import io
 import math
@@ -27,8 +27,8 @@ READ_HEADER = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
-# What numpy.savez and numpy.savez_compressed write. zipfile expands the other methods
-# without a bound on the memory of one step.
+# Compression methods of numpy.savez and numpy.savez_compressed. zipfile does not limit
+# the memory of a step with other methods.
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 PIECE = 1 << 20  # bytes that are expanded at a time
@@ -59,8 +59,8 @@ def load_npz(
       ``y_indptr`` and ``y_shape``;
     - if only some samples are to be queries, booleans under ``query_mask``.
 
-    Other keys are ignored. Files are never unpickled, so one from a stranger cannot
-    run code, and a small file that expands to a huge one is refused.
+    Other keys are ignored. Nothing is unpickled, so untrusted files cannot run code. A
+    small file that expands to more than `max_bytes` raises an error.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ def load_npz(
         The file.
 
     max_bytes : int or None, default=2**33
-        Most bytes that the arrays may take in memory, 8 GiB unless told otherwise. An
-        array that is converted, from integers to float64 say, counts in both forms.
-        None is no bound.
+        Limit of the memory of the arrays, in bytes. The default is 8 GiB. If an array
+        is converted, for example from integers to float64, both forms are counted. None
+        removes the limit.
 
     require_target : bool, default=True
-        Whether a file without ``y`` is refused. False is for queries.
+        Raise an error if the file has no ``y``. Pass False for files of queries.
 
     Returns
     -------
@@ -81,13 +81,13 @@ def load_npz(
         Dictionary-like object, with the following attributes.
 
         data : ndarray or csr_array of shape (n_samples, n_features)
-            The samples. float32 stays, every other type becomes float64.
+            Samples. float32 is kept; all other types are converted to float64.
         target : ndarray of shape (n_samples,), or ndarray or csr_array of shape \
                 (n_samples, n_queries)
-            The labels or the relevance matrix, the latter in float32 or float64; None
-            if the file has none and `require_target` is False.
+            Labels, or a relevance matrix in float32 or float64. None if the file has no
+            ``y`` and `require_target` is False.
         query_mask : ndarray of shape (n_samples,), bool, or None
-            Which samples are queries; None if the file does not say.
+            Mask of the queries; None if the file has no ``query_mask``.
 
     Raises
     ------
@@ -95,8 +95,8 @@ def load_npz(
         If there is no such file.
 
     ValueError
-        If the file does not hold what is described above, or takes more than
-        `max_bytes`. The message names the file, the key and the remedy.
+        If the file does not have the format above, or needs more than `max_bytes`. The
+        message names the file, the key and the remedy.
 
     See Also
     --------
@@ -118,7 +118,7 @@ def load_npz(
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; check the path.")
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
     with path.open("rb") as file:
         arrays = _Arrays(path, file, max_bytes)
         X = _read_samples(arrays)
@@ -130,28 +130,28 @@ def load_npz(
         arrays.fail(
             "y",
             f"has {y.shape[0]} rows and X has {n_samples}",
-            "give one to each sample",
+            "save one per sample",
         )
     if query_mask is not None and len(query_mask) != n_samples:
         arrays.fail(
             "query_mask",
             f"has {len(query_mask)} entries and X has {n_samples} rows",
-            "give one to each sample",
+            "save one per sample",
         )
     return Bunch(data=X, target=y, query_mask=query_mask)
 
 
 class _Arrays:
-    """The arrays of an open file; failures say where they happened."""
+    """Arrays of an open file. Errors name the key."""
 
     def __init__(self, path, file, max_bytes):
         self.path = path
         self.bytes_left = math.inf if max_bytes is None else max_bytes
         try:
             self.archive = zipfile.ZipFile(file)
-        except Exception as error:  # zipfile raises what it likes on other formats
+        except Exception as error:  # zipfile raises many types on other formats
             raise ValueError(
-                f"{path}: not an .npz file, or cut short; write one with "
+                f"{path}: not an .npz file, or truncated. Write one with "
                 "numpy.savez(path, X=X, y=y)."
             ) from error
         self.members = {
@@ -167,7 +167,7 @@ class _Arrays:
         if member.compress_type not in METHODS:
             self.fail(
                 key,
-                f"is compressed by method {member.compress_type} of zip",
+                f"is compressed with method {member.compress_type} of zip",
                 "write the file with numpy.savez_compressed",
             )
         with self.damage_named(key), self.archive.open(member) as stream:
@@ -194,29 +194,29 @@ class _Arrays:
             self.fail(key, f"takes {n_bytes} bytes", "use a machine with more memory")
         with self.damage_named(key), self.archive.open(member) as stream:
             stream.read(head.tell())
-            # zipfile gives no more bytes than it declares, and checks their sum with
-            # the last one. Memory is touched as they arrive, so that a file that
-            # declares more than it has costs no more than it has.
+            # zipfile returns at most the declared number of bytes, and checks the
+            # checksum at the end. Memory is written as bytes arrive. So a file that
+            # declares more bytes than it has does not use more memory.
             for start in range(0, n_bytes, PIECE):
                 piece = memoryview(content)[start : start + PIECE]
-                piece[:] = stream.read(len(piece))  # fails if there are fewer
+                piece[:] = stream.read(len(piece))  # fails if bytes are missing
             order = "F" if is_fortran else "C"
             return np.ndarray(shape, dtype, buffer=content, order=order)
 
     @contextmanager
     def damage_named(self, key):
-        """Whatever zipfile and NumPy raise on damaged bytes, as one message."""
+        """Convert the errors of zipfile and NumPy for damaged bytes to one message."""
         try:
             yield
         except Exception:
             self.fail(key, "is damaged", "write the file again")
 
     def reserve(self, key, n_bytes):
-        """Count bytes that an array is going to take."""
+        """Reserve the bytes of an array; fail if too few are left."""
         if n_bytes > self.bytes_left:
             self.fail(
                 key,
-                f"takes {n_bytes} bytes where max_bytes leaves {self.bytes_left}",
+                f"needs {n_bytes} bytes, but max_bytes leaves {self.bytes_left}",
                 "pass a larger max_bytes if you trust the file",
             )
         self.bytes_left -= n_bytes
@@ -285,12 +285,12 @@ def _read_query_mask(arrays):
 
 
 def _read_matrix(arrays, key, prefix):
-    """The array under `key`, or the CSR array whose parts have `prefix`, or None."""
+    """Return the array under `key`, or the CSR array of `prefix`, or None."""
     present = [part for part in CSR_PARTS if prefix + part in arrays]
     if key not in arrays:
         return _read_csr(arrays, prefix) if present else None
     if len(present) == len(CSR_PARTS):
-        arrays.fail(key, "stands beside the parts of a CSR array", "keep one of them")
+        arrays.fail(key, "conflicts with the parts of a CSR array", "keep one of them")
     return arrays[key]
 
 
@@ -323,14 +323,14 @@ def _read_csr(arrays, prefix):
         arrays.fail(
             prefix + "indptr", f"has {len(indptr)} entries for {shape[0]} rows", remedy
         )
-    # Compared, not subtracted: a difference of unsigned integers is never negative.
+    # Values are compared, because a difference of unsigned integers is never negative.
     if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
         arrays.fail(prefix + "indptr", "does not ascend from 0", remedy)
     for part in ("data", "indices"):
         if len(parts[part]) != indptr[-1]:
             arrays.fail(
                 prefix + part,
-                f"has {len(parts[part])} entries where indptr ends at {indptr[-1]}",
+                f"has {len(parts[part])} entries, but indptr ends at {indptr[-1]}",
                 remedy,
             )
     if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
@@ -343,7 +343,7 @@ def _read_csr(arrays, prefix):
 
 
 def _floats(arrays, key, array):
-    """The array in float32 if it was, in float64 if not; it must be finite."""
+    """Return the array as float32 or float64; fail unless it is finite."""
     if array.dtype.kind not in "biuf":
         arrays.fail(key, f"is of type {array.dtype}", "save real numbers")
     if not np.isfinite(array).all():

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 HEIGHT, WIDTH = 96, 128
-N_SPOTS, N_VIEWS = 3, 5  # of a place, of a spot
+N_SPOTS, N_VIEWS = 3, 5  # spots per place, views per spot
 PLACES = [
     "apartment",
     "bridge",
@@ -61,18 +61,18 @@ Photographs of places
 
 Which photographs show the same spot? The five views of a spot differ in direction (up
 to 20 degrees to either side, 8 up or down), in rotation (up to 12 degrees), in the
-angle of view (50 to 75 degrees) and in exposure (up to 0.7 stops). They overlap, and
-views of different spots do so at most at their edges.
+angle of view (50 to 75 degrees) and in exposure (up to 0.7 stops). Views of the same
+spot overlap. Views of different spots overlap at most at their edges.
 
 The sources are 23 panoramas with the full range of light of the scene, photographed
 for Poly Haven (https://polyhaven.com) and published under CC0 1.0, which places them
 in the public domain. Fifteen are from the npm package @pmndrs/assets 1.7.0 (512 x 256
 pixels, CC0 1.0), eight from the package bpy 5.0.1 of Blender on PyPI (1024 x 512, by
-Greg Zaal, CC0). A panorama holds what a camera on a tripod sees in all directions, and
-``benchmarks/embedded_data.py`` of the source distribution takes the views from it by
+Greg Zaal, CC0). A panorama shows all directions from one point.
+``benchmarks/embedded_data.py`` of the source distribution computes the views from it by
 central projection, exposure by the mean of the frame and conversion to sRGB. So light,
-colours and details are those of real photographs; turning, zooming and exposing are
-computed, the standpoint never moves, and nothing moves in front of the camera.
+colours and details are those of real photographs, but rotation, zoom and exposure are
+computed. The camera is at the same point for all views of a place, and nothing moves.
 
 The words describe patches of 18 x 18 grey pixels every 6 pixels: square roots of
 histograms of the gradient's orientation (8 bins) in 3 x 3 cells. k-means groups the
@@ -91,10 +91,10 @@ histogram of its words.
 def load_places(*, n_words: int = 200, return_X_y: bool = False) -> Any:
     """Load small photographs of places, with several views of each spot.
 
-    A retrieval problem that can be looked at: given a photograph, find the other four
-    that show the same spot. The cosine of the counts reaches a mean average precision
-    of about 0.7, that of their square roots 0.8: a brick wall has the same word many
-    times over, and says little more than by having it once.
+    A retrieval problem on photographs: given a photograph, find the other four that
+    show the same spot. The cosine of the counts reaches a mean average precision of
+    about 0.7, the cosine of their square roots 0.8, because words of repeated patterns
+    such as brick walls get less weight.
 
     Parameters
     ----------
@@ -107,24 +107,24 @@ def load_places(*, n_words: int = 200, return_X_y: bool = False) -> Any:
     Returns
     -------
     data : :class:`~sklearn.utils.Bunch`
-        Dictionary-like object, with the following attributes. They are copies, free
-        to be modified.
+        Dictionary-like object, with the following attributes. They are copies and may
+        be modified.
 
         data : csr_array of shape (345, n_words), float64
-            How often each word occurs in each photograph.
+            Counts of the words in each photograph.
         target : ndarray of shape (345,), int64
             The spots, from 0 to 68.
         target_names : ndarray of shape (69,)
             A name for each spot, such as "garden 2".
         place : ndarray of shape (345,), int64
-            The places, from 0 to 22. Spots of a place look alike: the same light, the
-            same materials.
+            The places, from 0 to 22. Spots of a place have the same light and
+            materials.
         place_names : ndarray of shape (23,)
             A name for each place.
         images : ndarray of shape (345, 96, 128, 3), uint8
             The photographs, in sRGB.
         DESCR : str
-            Where the photographs come from, and how views and words were made.
+            Origin of the photographs, and construction of views and words.
 
     (data, target) : tuple if `return_X_y` is True
         The counts and the spots.
@@ -135,10 +135,10 @@ def load_places(*, n_words: int = 200, return_X_y: bool = False) -> Any:
 
     Notes
     -----
-    Pillow reads the photographs (``pip install pillow``; Matplotlib brings it along).
-    The first call for a vocabulary clusters the patches, which takes about a second;
-    the process remembers the last few. Another version of Pillow may decode a pixel
-    differently by one grey level, and count a few patches as another word.
+    Pillow is required (``pip install pillow``); Matplotlib installs it, too. The first
+    call for a vocabulary clusters the patches, which takes about a second. The last few
+    vocabularies are cached. Another version of Pillow may decode a pixel with a
+    difference of one grey level, which changes the words of a few patches.
 
     Examples
     --------
@@ -167,17 +167,14 @@ def load_places(*, n_words: int = 200, return_X_y: bool = False) -> Any:
     )
 
 
-# What is cached belongs to the cache: callers get copies.
+# Callers get copies of the cached arrays.
 @lru_cache(maxsize=1)
 def _photographs():
-    """The photographs, cut from the sheet they are stored on."""
+    """Return the photographs, which are stored as tiles of one image."""
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(
-            "load_places needs Pillow to read its photographs; install it with "
-            "pip install pillow."
-        ) from error
+        raise ImportError("load_places requires Pillow: pip install pillow.") from error
     file = resources.files("sklearn_simlearn.datasets") / "data" / "places.jpg"
     with Image.open(BytesIO(file.read_bytes())) as sheet:
         pixels = np.asarray(sheet)
@@ -188,13 +185,13 @@ def _photographs():
 
 @lru_cache(maxsize=8)
 def _count_words(n_words):
-    """How often each word occurs in each photograph."""
+    """Return the counts of the words in each photograph."""
     images = _photographs()
     image_of, descriptors = _describe(images)
     rng = check_random_state(0)
     chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # One thread: several would add up a cluster in an order of their own, and the
-    # last bits of its mean decide which word a patch on the border belongs to.
+    # Only one thread: the order of summation would depend on the threads, and the last
+    # bits of a mean decide about patches between two words.
     with threadpool_limits(limits=1):
         kmeans = KMeans(n_words, init="random", n_init=1, max_iter=10, random_state=rng)
         word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)
@@ -205,7 +202,7 @@ def _count_words(n_words):
 
 
 def _describe(images):
-    """Descriptors of the patches worth describing, and the image of each."""
+    """Return the descriptors of patches with contrast, and the image of each."""
     cells = np.stack([_orientations(image) for image in images])
     n_rows, n_columns = (n - PATCH + 1 for n in cells.shape[1:3])
     patches = np.concatenate(
@@ -224,7 +221,7 @@ def _describe(images):
 
 
 def _orientations(image):
-    """Histograms of the gradient's orientation in the cells of an image."""
+    """Return the histograms of gradient orientations in the cells of an image."""
     n_rows, n_columns = image.shape[0] // CELL, image.shape[1] // CELL
     image = image[: n_rows * CELL, : n_columns * CELL]
     along_y, along_x = np.gradient(image @ (np.array([0.299, 0.587, 0.114]) / 255))

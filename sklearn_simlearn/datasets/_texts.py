@@ -1,4 +1,4 @@
-"""Texts of the user, with labels or without, from one table."""
+"""Texts of the user from a table, with or without labels."""
 
 import csv
 import os
@@ -11,7 +11,7 @@ from sklearn.utils import Bunch
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 from sklearn_simlearn.datasets._lines import Budget, Numbering, TextFile
 
-# Delimiters of tables by the ending of the file; None is JSON lines.
+# Delimiters of tables by the ending of the file. None means JSON lines.
 ENDINGS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".ndjson": None}
 
 
@@ -39,20 +39,21 @@ def load_texts(
     path : str or path-like
         The file, in UTF-8. ``.csv`` and ``.tsv`` are tables with a header line, the
         columns separated by commas and tabs; ``.jsonl`` and ``.ndjson`` hold a JSON
-        object per line. Any of them may be compressed by gzip and end in ``.gz``.
+        object per line. The file may be compressed with gzip; then its name ends in
+        ``.gz``.
 
     text : str, default="text"
         Column, or key, of the texts.
 
     label : str, default=None
-        Column of the labels. Texts are read without labels if None.
+        Column of the labels. If None, labels are not read.
 
     id : str, default=None
-        Column of the ids, which must be different. Texts have no ids if None.
+        Column of the ids, which must be unique. If None, ids are not read.
 
     max_bytes : int or None, default=2**33
-        Most bytes that texts, labels and ids may take in memory, about; 8 GiB unless
-        told otherwise. None is no bound.
+        Approximate limit of the memory for texts, labels and ids, in bytes. The default
+        is 8 GiB. None removes the limit.
 
     Returns
     -------
@@ -63,14 +64,14 @@ def load_texts(
             The texts, for :class:`~sklearn.feature_extraction.text.CountVectorizer`
             and the like.
         target : ndarray of shape (n_texts,), dtype int, or None
-            Number of the class; -1, a distractor, where the label is empty or null.
-            None if `label` is None.
+            Number of the class. If the label is empty or null, the text is a distractor
+            with class -1. None if `label` is None.
         target_names : ndarray of shape (n_classes,), dtype str, or None
             Labels of the classes, sorted.
         ids : ndarray of shape (n_texts,), dtype str, or None
             The ids. None if `id` is None.
         n_empty_texts : int
-            Number of texts without a character besides spaces. They are kept.
+            Number of texts that are empty or consist of spaces. They are kept.
 
     Raises
     ------
@@ -103,12 +104,12 @@ def load_texts(
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; check the path.")
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending not in ENDINGS:
         raise ValueError(
-            f"{path} ends in {ending!r}; it must be one of {', '.join(ENDINGS)}, or "
-            "one of these and .gz."
+            f"{path} ends in {ending!r}. The ending must be one of "
+            f"{', '.join(ENDINGS)}, optionally followed by .gz."
         )
     file = TextFile(path, Budget(max_bytes))
     if ENDINGS[ending] is None:
@@ -124,7 +125,7 @@ def load_texts(
         if id is not None:
             ids.add(file, file.get_name(row, id))
     if not texts:
-        raise ValueError(f"{path} holds no texts.")
+        raise ValueError(f"{path} does not hold texts.")
     data = Bunch(texts=texts, target=None, target_names=None, ids=None)
     if label is not None:
         names = sorted(set(labels) - {""})
@@ -138,14 +139,14 @@ def load_texts(
 
 
 def _get_label(file, row, key):
-    """Label under a key; empty for a distractor, whose label is empty or null."""
+    """Return the label under a key; "" for a distractor."""
     if key in row and row[key] is None:
         return ""
     return file.get_name(row, key)
 
 
 def _read_table(file, delimiter, columns):
-    """Rows of a table, as dictionaries."""
+    """Yield the rows of a table as dictionaries."""
     reader = csv.reader(iter(file), delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
@@ -161,4 +162,4 @@ def _read_table(file, delimiter, columns):
                 )
             yield dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        file.fail(f"{error}; quote texts, or write JSON lines")
+        file.fail(f"{error}. Quote texts, or write JSON lines")

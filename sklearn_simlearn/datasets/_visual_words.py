@@ -1,4 +1,4 @@
-"""Synthetic objects, seen through noise as bags of visual words."""
+"""Synthetic images of objects as noisy bags of visual words."""
 
 from numbers import Integral, Real
 from typing import Any
@@ -11,14 +11,14 @@ from sklearn.utils import Bunch
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
-# Cells of scratch in a block of images, some 20 bytes each. Part of the random
-# stream: another value gives other data.
+# Size of the scratch memory of a block of images, in cells of about 20 bytes. Another
+# value changes the order of the random numbers and so the data.
 BLOCK_SIZE = 1 << 18
 
-N_REDRAWS = 20  # of the repeated words of an object; most objects need fewer
+N_REDRAWS = 20  # redraws of the repeated words of an object; most need fewer
 
-# Groups sit on different points of the integer lattice, so words of one group are
-# at most 0.4 apart and words of two groups at least 0.6.
+# Groups are at different points of the integer lattice. So the distance of words is at
+# most 0.4 within a group and at least 0.6 between groups.
 GROUP_RADIUS = 0.2
 
 
@@ -66,10 +66,10 @@ def make_visual_words(
 ) -> Any:
     """Generate images of objects as sparse counts of visual words.
 
-    An object is a set of words. An image of it shows some of them, in bursts; some
-    are mistaken for a neighbouring word, and clutter from the background is added.
-    Words are as unequal as those of a language: the frequency of word ``k`` is
-    proportional to ``(k + 1) ** -zipf_exponent``.
+    An object is a set of words. An image of the object shows some of these words,
+    possibly several times. Some occurrences are replaced by a neighbouring word, and
+    words of the background are added. Frequencies follow Zipf's law: the frequency of
+    word ``k`` is proportional to ``(k + 1) ** -zipf_exponent``.
 
     Parameters
     ----------
@@ -81,34 +81,34 @@ def make_visual_words(
         number from `low` to `high`, both included.
 
     skew : float, default=0.0
-        How unequal the objects are, if `n_images_per_object` is a tuple: 0 makes
-        every number equally likely, larger values leave most objects near `low`
-        and few near `high`.
+        Skewness of the numbers of images, if `n_images_per_object` is a tuple. With 0,
+        all numbers are equally likely. With larger values, most objects have a number
+        near `low` and few near `high`.
 
     n_distractors : int, default=0
-        Number of images that show no object but only clutter, and so much of it that
-        they have as many occurrences of words as the other images. Their label is -1.
+        Number of images that show only background. They have as many occurrences of
+        words as the other images on average. Their label is -1.
 
     n_words : int, default=1000
         Size of the vocabulary. Word 0 is the most frequent.
 
     n_words_per_object : int, default=50
-        Number of different words in an object, drawn by their frequency.
+        Number of different words in an object, drawn with their frequencies.
 
     visibility : float in (0, 1], default=0.5
         Probability that an image shows a given word of its object.
 
     burst : float in [0, 1), default=0.2
-        Probability that a word, once seen, is seen again, and again after that: a
-        word occurs ``c`` times with probability ``(1 - burst) * burst ** (c - 1)``.
+        Probability that an occurrence of a word is followed by another one: a word
+        occurs ``c`` times with probability ``(1 - burst) * burst ** (c - 1)``.
 
     noise : float in [0, 1], default=0.3
         Probability that an occurrence of an object's word is counted as one of the
         other words of its group, all equally likely.
 
     n_clutter : float, default=25
-        Mean number of background words in an image, before bursts; the number
-        itself is Poisson. They are drawn by their frequency.
+        Mean number of background words in an image, before bursts. The number has a
+        Poisson distribution, and the words are drawn with their frequencies.
 
     zipf_exponent : float in [0, 3], default=1.0
         Exponent of Zipf's law; 0 makes all words equally frequent.
@@ -131,7 +131,7 @@ def make_visual_words(
         Type of the counts and of the word vectors.
 
     random_state : int, RandomState instance or None, default=None
-        Decides all draws. An int makes the data repeatable.
+        Random state. Pass an int for reproducible data.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def make_visual_words(
         Dictionary-like object, with the following attributes.
 
         data : csr_array of shape (n_images, n_words)
-            How often each word occurs in each image, with sorted indices.
+            Counts of the words in each image, with sorted indices.
         target : ndarray of shape (n_images,), int64
             The object in each image; -1 for distractors.
         words : ndarray of shape (n_words, n_dims)
@@ -157,8 +157,8 @@ def make_visual_words(
 
     Notes
     -----
-    Images are made in blocks, about 100,000 a second: a million of them take little
-    more memory than the result. An image may be empty if `visibility` and
+    Images are generated in blocks, about 100,000 per second. A million images need
+    little more memory than the result. An image may be empty if `visibility` and
     `n_clutter` are small.
 
     Examples
@@ -201,7 +201,7 @@ def make_visual_words(
 
 
 def _check_range(n_images_per_object):
-    """The lowest and the highest number of images of an object."""
+    """Return the smallest and the largest number of images of an object."""
     if isinstance(n_images_per_object, Integral):
         return n_images_per_object, n_images_per_object
     if not (
@@ -217,18 +217,19 @@ def _check_range(n_images_per_object):
 
 
 class _Zipf:
-    """Draws words by Zipf's law in constant time each (Walker's alias method).
+    """Sampler of words by Zipf's law, with Walker's alias method.
 
-    A draw picks a word `k` evenly and keeps it with probability ``keep[k]``; else
-    it takes ``alias[k]``, a word more frequent than the average.
+    A draw takes constant time. It picks a word `k` uniformly and keeps it with
+    probability ``keep[k]``. Otherwise it returns ``alias[k]``, a word more frequent
+    than the average.
     """
 
     def __init__(self, n_words, exponent):
         scaled = np.arange(1, n_words + 1, dtype=np.float64) ** -exponent
         scaled *= n_words / scaled.sum()
-        # Rare words lack 1 - scaled and take it from what frequent words have over,
-        # both in order. A frequent word that gives the last rare word more than it
-        # has left borrows the difference from the next frequent word.
+        # Rare words lack 1 - scaled. They take it from the surplus of frequent words,
+        # both in order. If the surplus of a frequent word is too small for the last
+        # rare word, the frequent word takes the difference from the next frequent word.
         n_frequent = max(1, np.searchsorted(-scaled, -1.0))
         over = np.cumsum(scaled[:n_frequent] - 1)
         lack = np.cumsum(1 - scaled[n_frequent:])
@@ -240,7 +241,8 @@ class _Zipf:
         self.frequency = scaled / n_words
         self.keep = np.append(1 - borrowed, scaled[n_frequent:])
         self.alias = np.append(np.arange(1, n_frequent + 1), donor)
-        # Rounding may leave the last words a hair short, with nobody to ask.
+        # Due to rounding, the last words may lack a tiny amount that no word is left to
+        # give.
         self.alias = np.minimum(self.alias, n_frequent - 1).astype(np.int32)
 
     def draw(self, size, rng):
@@ -252,7 +254,7 @@ class _Zipf:
 
 
 def _place_words(n_words, group_size, n_dims, rng):
-    """Word vectors whose nearest neighbours are known without a search."""
+    """Return word vectors whose nearest neighbours are the words of their group."""
     n_groups = -(-n_words // group_size)
     side = 2
     while side**n_dims < n_groups:
@@ -262,7 +264,7 @@ def _place_words(n_words, group_size, n_dims, rng):
     centres = np.empty((n_groups, n_dims))
     for axis in range(n_dims):
         code, centres[:, axis] = np.divmod(code, side)
-    # Evenly within a ball, so that no two words coincide even in one dimension.
+    # Uniform within a ball, so that no two words coincide even in one dimension.
     words = rng.standard_normal((n_words, n_dims))
     length = GROUP_RADIUS * rng.random((n_words, 1)) ** (1 / n_dims)
     words *= length / np.linalg.norm(words, axis=1, keepdims=True)
@@ -271,7 +273,7 @@ def _place_words(n_words, group_size, n_dims, rng):
 
 
 def _draw_objects(n_objects, n_words_per_object, zipf, rng):
-    """Sets of words, each as if drawn until it has enough different ones."""
+    """Return sets of words, as if words were drawn until enough are different."""
     objects = np.empty((n_objects, n_words_per_object), dtype=np.int32)
     block = max(1, BLOCK_SIZE // n_words_per_object)
     for start in range(0, n_objects, block):
@@ -291,8 +293,9 @@ def _draw_block_of_objects(objects, zipf, rng):
         rows.sort(axis=1)
         objects[unfinished] = rows
         unfinished = unfinished[_repeats(rows).any(axis=1)]
-    # What is left wants words too rare to wait for. The same law as a race: the
-    # first draw of a word comes at an exponential time, at the rate of its frequency.
+    # The other rows need words that are too rare to draw one by one. An equivalent
+    # method: the first draw of a word happens at an exponentially distributed time,
+    # with its frequency as rate. The first words are taken.
     for i in unfinished:
         kept = np.unique(objects[i])
         race = rng.standard_exponential(zipf.n_words) / zipf.frequency
@@ -303,7 +306,7 @@ def _draw_block_of_objects(objects, zipf, rng):
 
 
 def _repeats(rows):
-    """Which entries of sorted rows equal the one before them."""
+    """Return the mask of entries of sorted rows that equal the previous one."""
     again = np.zeros(rows.shape, dtype=bool)
     np.equal(rows[:, 1:], rows[:, :-1], out=again[:, 1:])
     return again
@@ -312,13 +315,13 @@ def _repeats(rows):
 def _draw_images(
     y, objects, zipf, visibility, burst, noise, n_clutter, group_size, dtype, rng
 ):
-    """Counts of the words in one image per label, as a CSR array."""
+    """Return the counts of words in one image per label, as a CSR array."""
     n_images, n_words = len(y), zipf.n_words
     n_seen = visibility * objects.shape[1]
     n_cells = objects.shape[1] + (n_seen + n_clutter) / (1 - burst)
     block = int(max(1, BLOCK_SIZE // n_cells))
-    # An occurrence is a number, image * n_words + word: sorting brings those of a
-    # word together, and the length of the run is the count.
+    # An occurrence is the number image * n_words + word. After sorting, equal numbers
+    # form a run, and the length of the run is the count.
     key_dtype = np.int32 if block * n_words < 2**31 else np.int64
     image_keys = np.arange(block, dtype=key_dtype) * n_words
 
@@ -338,7 +341,7 @@ def _draw_images(
 
         own = np.repeat(own, rng.geometric(1 - burst, len(own)))
         clutter = np.repeat(clutter, rng.geometric(1 - burst, len(clutter)))
-        # Clutter is drawn as it is observed: noise has nothing to add to it.
+        # Noise is not applied to background words, because they are drawn at random.
         _mistake(own, n_words, group_size, noise, rng)
 
         occurrences = np.concatenate([own, clutter])
@@ -353,7 +356,7 @@ def _draw_images(
         indptr[start + 1 : stop + 1] = indptr[start] + ends
         begin, end = indptr[start], indptr[stop]
         if end > len(columns):
-            # What the blocks so far let expect of the others.
+            # Extrapolate the total from the blocks so far.
             room = int(1.05 * end * n_images / stop)
             columns.resize(room, refcheck=False)
             counts.resize(room, refcheck=False)
@@ -374,6 +377,6 @@ def _mistake(keys, n_words, group_size, noise, rng):
     word = keys[moved] % n_words
     place = word % group_size
     size = np.minimum(group_size, n_words - word + place)
-    # A step of 1 .. size - 1 around the group; alone in its group, a word stays.
+    # A step of 1 .. size - 1 around the group. The only word of a group stays.
     step = 1 + (rng.random(len(moved)) * (size - 1)).astype(keys.dtype)
     keys[moved] += (place + step) % size - place

@@ -1,4 +1,4 @@
-"""Folders in the format of BEIR: what is read and what is refused."""
+"""Folders in the format of BEIR: results and errors."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ def as_lines(rows):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a folder; content of files as bytes, or None for a missing one."""
+    """Write a folder. Contents of files are bytes, or None for a missing file."""
 
     def write(*, suffix="", **files):
         contents = {
@@ -67,7 +67,7 @@ def test_a_folder_is_read(write, suffix):
     assert data.relevance.dtype == np.float64
     assert data.relevance.has_canonical_format
     assert_array_equal(data.relevance.toarray(), [[1, 0, 0, 0], [-1, 0, 2, 0]])
-    # A judged 0 stays different from a pair that was not judged.
+    # A judgement of 0 differs from a pair that was not judged.
     assert_array_equal(data.relevance.indices, [0, 1, 0, 2])
     assert_array_equal(data.relevance.data, [1, 0, -1, 2])
 
@@ -76,7 +76,7 @@ def test_line_ends_and_byte_order_mark(write):
     def with_marks(content):
         return b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
 
-    qrels = "\n".join(QRELS).encode()  # the last line without an end
+    qrels = "\n".join(QRELS).encode()  # the last line has no line end
     folder = write(
         corpus=with_marks(as_lines(CORPUS)),
         queries=with_marks(as_lines(QUERIES)),
@@ -106,7 +106,7 @@ def test_missing_files(write, missing):
 
 def test_a_file_that_is_there_twice(write):
     write()
-    with pytest.raises(ValueError, match=r"corpus.jsonl is there twice"):
+    with pytest.raises(ValueError, match=r"corpus.jsonl exists twice"):
         load_beir(write(suffix=".gz"))
 
 
@@ -116,7 +116,7 @@ def nested(depth):
 
 BAD_OBJECTS = {
     "an empty line": (b"\n", "the line is empty"),
-    "no JSON": (b'{"_id": "d9", "text": "cut\n', "not JSON .Invalid control"),
+    "not JSON": (b'{"_id": "d9", "text": "cut\n', "not JSON .Invalid control"),
     "an array": (b"[1]\n", "a JSON list, not an object"),
     "no id": (b'{"text": "x"}\n', "'_id' is missing; the line has 'text'"),
     "an empty id": (b'{"_id": "", "text": "x"}\n', "the id is empty"),
@@ -149,7 +149,7 @@ def test_repeated_ids_are_refused(write, file):
     rows = CORPUS if file == "corpus" else QUERIES
     content = as_lines([*rows, rows[1]])
     number = len(rows) + 1
-    with pytest.raises(ValueError, match=f"line {number}: the id .* is in line 2 too"):
+    with pytest.raises(ValueError, match=f"line {number}: the id .* is also in line 2"):
         load_beir(write(**{file: content}))
 
 
@@ -170,7 +170,7 @@ def test_judged_queries_must_have_text(write):
     [
         ([], "line 1: the first line must be"),
         (["q1\td1\t1"], "line 1: the first line must be query-id corpus-id score"),
-        (QRELS[:1], "line 1: no judgements"),
+        (QRELS[:1], "line 1: there are no judgements"),
         ([*QRELS, ""], "line 6: not a query id"),
         ([*QRELS, "q1 d4 1"], "line 6: not a query id"),
         ([*QRELS, "q1\t0\td4\t1"], "line 6: not a query id"),
@@ -181,8 +181,8 @@ def test_judged_queries_must_have_text(write):
         ([*QRELS, "q1\td4\t1_0"], "line 6: the score '1_0' is not a number"),
         ([*QRELS, "q9\td4\t1", "q8\td4\t1"], "line 6: the id 'q9' is not in .*queries"),
         ([*QRELS, "q1\td4\t1", "q1\td9\t1"], "line 7: the id 'd9' is not in .*corpus"),
-        ([*QRELS, "q3\td1\t1", "q1\td2\t0"], "line 6: judges the pair of line 5 again"),
-        ([*QRELS, "q1\td2\t0"], "line 6: judges the pair of line 3 again"),
+        ([*QRELS, "q3\td1\t1", "q1\td2\t0"], "line 6: repeats the pair of line 5"),
+        ([*QRELS, "q1\td2\t0"], "line 6: repeats the pair of line 3"),
     ],
 )
 def test_bad_judgements_are_named(write, lines, message):
@@ -191,12 +191,12 @@ def test_bad_judgements_are_named(write, lines, message):
         load_beir(write(qrels=content))
 
 
-@pytest.mark.parametrize("damage", ["cut short", "flipped", "not gzip"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "not gzip"])
 def test_damaged_gzip(write, damage):
     folder = write(suffix=".gz")
     path = folder / "corpus.jsonl.gz"
     content = bytearray(path.read_bytes())
-    if damage == "cut short":
+    if damage == "truncated":
         content = content[:-12]
     elif damage == "flipped":
         content[len(content) // 2] ^= 0xFF
@@ -208,7 +208,7 @@ def test_damaged_gzip(write, damage):
 
 
 def test_memory_is_bounded(write):
-    # 60 MB in one line, and in many lines, of a small file.
+    # A small file that expands to 60 MB in one line, and in many lines.
     rows = as_lines([{"_id": f"d{i}", "text": "x" * 1000} for i in range(5, 60_000)])
     one = b'{"_id": "d9", "text": "%s"}\n' % (b"x" * 60_000_000)
     for content, message in ((one, "more than 16777216 bytes"), (rows, "max_bytes=")):
@@ -221,12 +221,12 @@ def test_memory_is_bounded(write):
 
 
 def test_wide_ids_count(write):
-    # One long id makes the array of ids wide.
+    # One long id makes the array of ids large.
     rows = [{"_id": f"e{i}", "text": ""} for i in range(2000)]
     content = as_lines([*CORPUS, *rows, {"_id": "i" * 250, "text": ""}])
     folder = write(corpus=content)
     assert len(load_beir(folder).documents) == 2005
-    with pytest.raises(ValueError, match="raise max_bytes"):
+    with pytest.raises(ValueError, match="Increase max_bytes"):
         load_beir(folder, max_bytes=1_500_000)
 
 
@@ -250,7 +250,7 @@ def test_random_damage_is_a_value_error(write, rng):
             except ValueError as error:
                 message = str(error)
             else:
-                message = "no line at fault"
+                message = "no error names a line"
                 assert data.relevance.shape == (len(data.queries), len(data.documents))
             assert "line" in message
         path.write_bytes(sound)

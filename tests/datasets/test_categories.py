@@ -1,4 +1,4 @@
-"""The embedded collection of queries, documents and judgements."""
+"""Embedded collection of queries, documents and judgements."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-"""Data sets: what they promise, and what they refuse."""
+"""Data sets: documented properties and errors."""
 
 import sys
 import tracemalloc
@@ -27,7 +27,7 @@ from sklearn_simlearn.datasets import (
 
 
 def tfidf_cosine_map(X, y):
-    """Mean average precision of the cosine of tf-idf vectors, leave one out."""
+    """Return the leave-one-out mAP of the cosine of tf-idf vectors."""
     X = X.toarray()
     X *= np.log(len(X) / np.maximum(1, np.count_nonzero(X, axis=0)))
     X /= np.maximum(1e-12, np.linalg.norm(X, axis=1, keepdims=True))
@@ -75,7 +75,7 @@ def test_digit_words_tuple():
 
 @pytest.mark.parametrize("position", [0.0, 0.5])
 def test_digit_words_counts_nearest_words(position):
-    # One image by the definition, patch by patch.
+    # Compute one image by the definition, patch by patch.
     digits = load_digit_words(n_words=40, position=position)
     expected = np.zeros(40)
     image = digits.images[3]
@@ -136,7 +136,7 @@ def test_digit_words_refuse_wrong_parameters(wrong):
 
 # -- make_visual_words --
 
-# Every image shows its whole object and nothing else.
+# With these parameters, every image shows exactly the words of its object.
 PLAIN = {"visibility": 1.0, "burst": 0.0, "noise": 0.0, "n_clutter": 0}
 
 
@@ -156,7 +156,7 @@ def test_visual_words_bunch_and_tuple():
 
 def test_visual_words_have_sorted_indices_without_repeats():
     X, _ = make_visual_words(n_words=60, return_X_y=True, random_state=0)
-    # Made anew, since the flag of X is set and not found out.
+    # Built again, because the flag of X was set without a check.
     X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     assert X.has_canonical_format
 
@@ -183,7 +183,7 @@ def test_visual_words_random_state():
 
 
 def test_plain_images_are_their_objects(monkeypatch):
-    # Blocks of a few images, to cross their borders many times.
+    # Small blocks, so that there are many borders of blocks.
     monkeypatch.setattr(_visual_words, "BLOCK_SIZE", 100)
     scenes = make_visual_words(
         20, (1, 9), n_words_per_object=12, random_state=0, **PLAIN
@@ -196,7 +196,7 @@ def test_plain_images_are_their_objects(monkeypatch):
 
 
 def test_keys_beyond_32_bits():
-    # One word an image makes blocks so long that image * n_words passes 2 ** 31.
+    # With one word per image, blocks are so long that image * n_words exceeds 2 ** 31.
     scenes = make_visual_words(
         10, 14_000, n_words=20_000, n_words_per_object=1, random_state=0, **PLAIN
     )
@@ -257,7 +257,8 @@ def test_words_of_objects_are_drawn_by_frequency():
     scenes = make_visual_words(2000, 1, n_words_per_object=5, random_state=0)
     n_objects_with = np.bincount(scenes.objects.ravel(), minlength=1000)
     assert n_objects_with[0] > n_objects_with[10] > n_objects_with[100:110].mean()
-    # Rare words are hardly ever drawn twice: sets or not, the law is Zipf's.
+    # Rare words are almost never drawn twice, so their frequencies in sets follow
+    # Zipf's law.
     assert_allclose(
         n_objects_with[100:200].sum() / n_objects_with[400:800].sum(), 1, rtol=0.1
     )
@@ -311,8 +312,8 @@ def test_bursts_are_geometric():
 
 @pytest.mark.parametrize("n_words", [1000, 1001, 1002])
 def test_noise_goes_to_neighbours(n_words):
-    # At noise 1 no word stays, and every word is a neighbour of one of the object.
-    # A word alone in its group, as the last of 1001, has nowhere to go.
+    # With noise 1, every word is replaced by a neighbour of a word of the object. The
+    # last of 1001 words is alone in its group and is never replaced.
     scenes = make_visual_words(
         100,
         1,
@@ -343,7 +344,7 @@ def test_noise_in_a_group_cut_short():
 
 
 def test_noise_is_the_share_of_occurrences_moved():
-    # In so many words hardly any neighbour belongs to the object as well.
+    # In a large vocabulary, neighbours almost never belong to the object, too.
     scenes = make_visual_words(
         200,
         5,
@@ -376,7 +377,7 @@ def test_nearest_words_are_the_group(n_dims, group_size):
 
 
 def test_distractors_show_clutter_alone():
-    # With all words equally frequent and many of them, chance overlap is small.
+    # With many equally frequent words, objects have few words in common by chance.
     scenes = make_visual_words(
         10,
         20,
@@ -396,7 +397,7 @@ def test_distractors_show_clutter_alone():
     assert overlap[is_distractor].max() <= 3
     own = overlap[~is_distractor, scenes.target[~is_distractor]]
     assert own.min() > 10
-    # Length alone does not give them away.
+    # Distractors have the same length as other images.
     n_occurrences = scenes.data.sum(axis=1)
     assert_allclose(
         n_occurrences[is_distractor].mean(),
@@ -425,10 +426,10 @@ def test_memory_is_that_of_the_result():
     finally:
         tracemalloc.stop()
     result = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
-    assert result > 14e6  # large enough for the bound to say something
+    assert result > 14e6  # large enough for a meaningful bound
     for part in (X.data, X.indices):
         whole = part if part.base is None else part.base
-        assert whole.nbytes == part.nbytes  # nothing larger is kept alive
+        assert whole.nbytes == part.nbytes  # no larger array is referenced
     assert held < result + 1e6
     assert peak < 1.1 * result + 10e6
 
@@ -549,7 +550,7 @@ def test_labels_that_are_not_characters(order, save):
     y = np.array([0x110000, 1, 2, 3], dtype=f"{order}u4").view(f"{order}U1")
     with pytest.raises(ValueError, match="'y' holds numbers that are not characters"):
         load_npz(save(X=np.eye(4), y=y))
-    labels = ["\ud800", "a", "\ud800", "a"]  # escaped where they are shown
+    labels = ["\ud800", "a", "\ud800", "a"]  # escaped in messages
     assert load_npz(save(X=np.eye(4), y=labels)).target.tolist() == labels
 
 
@@ -589,12 +590,12 @@ with_inf = PARTS["data"].copy()
 with_inf[0] = np.inf
 objects = np.array([None, "a", 1, 2.0], dtype=object)
 
-# Each file, the key at fault, what is wrong with it, and the remedy.
+# Each file, with the key, the fault and the remedy in the message.
 BAD_FILES = {
     "no X": ({"Z": [1], "y": LABELS}, "X", "is missing", "under X, or a CSR"),
     "no y": ({"X": np.eye(4), "Y": [1]}, "y", "missing among.*'Y'", "under y"),
-    "two X": (PARTS | {"X": np.eye(4), "y": LABELS}, "X", "stands beside", "one of"),
-    "two y": ({"X": np.eye(4), "y": LABELS} | Y_PARTS, "y", "stands beside", "one of"),
+    "two X": (PARTS | {"X": np.eye(4), "y": LABELS}, "X", "conflicts with", "one of"),
+    "two y": ({"X": np.eye(4), "y": LABELS} | Y_PARTS, "y", "conflicts with", "one of"),
     "object X": ({"X": objects, "y": LABELS}, "X", "Python objects", "by its parts"),
     "sparse X": ({"X": X_CSR, "y": LABELS}, "X", "Python objects", "by its parts"),
     "object y": ({"X": np.eye(4), "y": objects}, "y", "Python objects", "or strings"),
@@ -610,7 +611,12 @@ BAD_FILES = {
     "text y": ({"X": [[1]], "y": [["a"]]}, "y", "of type <U1", "real numbers"),
     "float y": ({"X": np.eye(4), "y": np.ones(4)}, "y", "float64", "astype.int"),
     "bytes y": ({"X": [[1]], "y": [b"a"]}, "y", "type .S1", "astype.str"),
-    "short y": ({"X": np.eye(4), "y": [1]}, "y", "1 rows and X has 4", "each sample"),
+    "short y": (
+        {"X": np.eye(4), "y": [1]},
+        "y",
+        "1 rows and X has 4",
+        "one per sample",
+    ),
     "int mask": (
         {"X": np.eye(4), "y": LABELS, "query_mask": [0, 1, 1, 0]},
         "query_mask",
@@ -627,11 +633,11 @@ BAD_FILES = {
         {"X": np.eye(4), "y": LABELS, "query_mask": [True]},
         "query_mask",
         "1 entries and X has 4",
-        "each sample",
+        "one per sample",
     ),
 }
 
-# The same for the parts of a CSR array, as X and as y.
+# The same for the parts of a CSR array, used as X and as y.
 BAD_PARTS = {
     "csc": ({"format": np.array(b"csc")}, "format", "is b'csc'", "tocsr"),
     "2-D": ({"data": np.ones((5, 1))}, "data", "2 dim", "with 1"),
@@ -649,9 +655,9 @@ BAD_PARTS = {
         "ascend from 0",
         "one CSR",
     ),
-    "end": ({"indptr": [0, 2, 3, 4, 4]}, "data", "5 entries where .* 4", "one CSR"),
-    "data": ({"data": np.ones(4)}, "data", "4 entries where .* 5", "one CSR"),
-    "indices": ({"indices": [0]}, "indices", "1 entries where .* 5", "one CSR"),
+    "end": ({"indptr": [0, 2, 3, 4, 4]}, "data", "5 entries, but .* 4", "one CSR"),
+    "data": ({"data": np.ones(4)}, "data", "4 entries, but .* 5", "one CSR"),
+    "indices": ({"indices": [0]}, "indices", "1 entries, but .* 5", "one CSR"),
     "above": ({"indices": [0, 2, 3, 0, 1]}, "indices", r"outside 0\.\.2", "one CSR"),
     "below": ({"indices": [0, 2, -1, 0, 1]}, "indices", r"outside 0\.\.2", "one CSR"),
 }
@@ -691,7 +697,7 @@ def test_npz_refuses_missing_parts(save, part, prefix):
 
 def test_npz_missing_file(tmp_path):
     for path in (tmp_path / "nowhere.npz", tmp_path):
-        with pytest.raises(FileNotFoundError, match="no such file; check the path"):
+        with pytest.raises(FileNotFoundError, match=r"no such file\. Check the path"):
             load_npz(path)
 
 
@@ -717,7 +723,7 @@ def cut_short(path):
 def test_npz_refuses_other_formats(tmp_path, write):
     path = tmp_path / "other.npz"
     write(path)
-    with pytest.raises(ValueError, match=r"not an \.npz file.*; write one with numpy"):
+    with pytest.raises(ValueError, match=r"not an \.npz file.*\. Write one with numpy"):
         load_npz(path)
 
 
@@ -729,14 +735,14 @@ def test_npz_refuses_members_that_are_not_arrays(tmp_path):
 
 
 def write_npz(path, **members):
-    """Zip members as they are, so that their checksums are right."""
+    """Write zip members from bytes, with correct checksums."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for key, content in members.items():
             archive.writestr(f"{key}.npy", content)
 
 
 def npy_bytes(header, content=b"", version=1):
-    """An .npy file with any header."""
+    """Return an .npy file with a given header."""
     length = len(header).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + length + header + content
 
@@ -795,12 +801,12 @@ def test_npz_that_expands_is_refused_before_it_does(tmp_path):
     np.savez_compressed(path, X=np.zeros((2**11, 2**11)), y=np.zeros(2**11, int))
     assert path.stat().st_size < 2**17
     with traced_memory() as peak:
-        check_refused(path, "X", f"takes {2**25} bytes", "larger max_bytes", 2**24)
+        check_refused(path, "X", f"needs {2**25} bytes", "larger max_bytes", 2**24)
     assert peak() < 2**20
     for max_bytes in (2**25 + 2**14, None):
         assert load_npz(path, max_bytes=max_bytes).data.nbytes == 2**25
     check_refused(
-        path, "y", r"16384 bytes where .* leaves 16383", "max_b", 2**25 + 16383
+        path, "y", r"16384 bytes, but .* leaves 16383", "max_b", 2**25 + 16383
     )
 
 
@@ -811,11 +817,11 @@ def test_npz_counts_what_is_converted(save, dtype):
     needed = stored + 8 * 1000 + 8 * 100
     assert load_npz(path, max_bytes=needed).data.nbytes == 8000
     for max_bytes, key in ((stored - 1, "X"), (stored + 7999, "X"), (needed - 1, "y")):
-        check_refused(path, key, "takes .* bytes", "max_bytes", max_bytes)
+        check_refused(path, key, "needs .* bytes", "max_bytes", max_bytes)
 
 
 def declare(path, n_bytes):
-    """Have the zip say that its first member has `n_bytes` when expanded."""
+    """Set the declared size of the first member of the zip to `n_bytes`."""
     content = bytearray(path.read_bytes())
     place = content.index(b"PK\x01\x02") + 24
     content[place : place + 4] = n_bytes.to_bytes(4, "little")
@@ -861,7 +867,7 @@ def test_npz_of_several_pieces(save, monkeypatch):
 
 
 def damage(sound, rng):
-    """Overwrite some bytes, or cut some out, or write some in."""
+    """Overwrite, delete or insert some bytes."""
     place, length = rng.integers(len(sound)), rng.integers(1, 9)
     written = rng.bytes(length if rng.random() < 0.8 else 0)
     n_cut = length if rng.random() < 0.8 else 0
@@ -869,7 +875,7 @@ def damage(sound, rng):
 
 
 def load_damaged(path):
-    """The message with which the file is refused, or "" if it loads."""
+    """Return the error message of a file, or "" if it loads."""
     message = ""
     try:
         load_npz(path, max_bytes=2**20)
@@ -881,7 +887,7 @@ def load_damaged(path):
 
 @pytest.mark.parametrize("savez", [np.savez, np.savez_compressed])
 def test_npz_damage_is_a_value_error(tmp_path, savez):
-    # Whatever bytes are damaged, the file loads or the message says which it is.
+    # For any damage, the file loads or the message names the file.
     path = tmp_path / "damaged.npz"
     savez(path, **PARTS, y=LABELS)
     sound = path.read_bytes()
@@ -895,7 +901,7 @@ def test_npz_damage_is_a_value_error(tmp_path, savez):
 
 
 def test_npz_damage_of_the_arrays_is_a_value_error(tmp_path):
-    # The checksums of the zip are right here: the headers have to be looked at.
+    # The checksums of the zip are correct here, so the headers must be checked.
     path = tmp_path / "damaged.npz"
     np.savez(path, **PARTS, y=LABELS)
     with zipfile.ZipFile(path) as archive:
@@ -933,7 +939,8 @@ def test_views_of_a_spot_look_alike_and_no_two_are_the_same():
     distance = cdist(small, small)
     np.fill_diagonal(distance, np.inf)
     assert distance.min() > 50
-    # Half of the time, even by the mean colours of 6 x 8 blocks; chance is 1 in 86.
+    # The mean colours of 6 x 8 blocks find the spot in half of the cases; chance is 1
+    # in 86.
     nearest = distance.argmin(axis=1)
     assert np.mean(places.target[nearest] == places.target) > 0.4
 
@@ -947,7 +954,7 @@ def test_places_have_something_to_learn():
 
 @pytest.mark.parametrize("angle", [0, 45, 90, 135, 180, 225, 270, 315])
 def test_orientations_of_a_slope(angle):
-    """On a plane that rises along `angle`, the whole gradient is in one bin."""
+    """Check that a plane that rises along `angle` has its gradient in one bin."""
     row, column = np.mgrid[:96, :128]
     towards = np.radians(angle)
     slope = np.cos(towards) * column + np.sin(towards) * row
@@ -971,7 +978,7 @@ def test_places_belong_to_the_caller():
 def test_places_without_pillow(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     _places._photographs.cache_clear()
-    with pytest.raises(ImportError, match=r"needs Pillow .* pip install pillow"):
+    with pytest.raises(ImportError, match=r"requires Pillow: pip install pillow"):
         _places._photographs()
 
 

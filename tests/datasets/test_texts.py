@@ -1,4 +1,4 @@
-"""Tables of texts: what is read and what is refused."""
+"""Tables of texts: results and errors."""
 
 import gzip
 import json
@@ -103,8 +103,8 @@ def test_labels_and_ids_in_json_may_be_integers_and_null(write):
         (".csv", b"text,label\n%s,y\n" % (b"x" * 200_000), "line 2: field larger"),
         (".csv", b"text,label\nx,%s\n" % (b"y" * 300), "line 2: 'label' has 300"),
         (".tsv", b"text,label\nx,y\n", "line 1: must name the column 'text'"),
-        (".csv", b"text,label\n", "holds no texts"),
-        (".jsonl", b"", "holds no texts"),
+        (".csv", b"text,label\n", "does not hold texts"),
+        (".jsonl", b"", "does not hold texts"),
         (".jsonl", b'{"text": "x", "label": "y"}\n{"text": "z"}\n', "line 2: 'label'"),
         (".jsonl", b'{"text": 1, "label": "y"}\n', "line 1: 'text' is of type int"),
         (".jsonl", b'{"text": "x", "label": [1]}\n', "line 1: 'label' is of type list"),
@@ -112,8 +112,12 @@ def test_labels_and_ids_in_json_may_be_integers_and_null(write):
         (".jsonl", b'[{"text": "x", "label": 1}]\n', "line 1: a JSON list, not an obj"),
         (".jsonl", b'{"text": "x",\n"label": 1}\n', "line 1: not JSON"),
         (".jsonl", b"[" * 100_000, "line 1: the JSON value is nested too deeply"),
-        (".txt", b"x\n", "ends in '.txt'; it must be one of .csv, .tsv, .jsonl"),
-        (".gz", b"x\n", "ends in ''; it must be one of"),
+        (
+            ".txt",
+            b"x\n",
+            "ends in '.txt'. The ending must be one of .csv, .tsv, .jsonl",
+        ),
+        (".gz", b"x\n", "ends in ''. The ending must be one of"),
     ],
 )
 def test_bad_files_are_named(write, ending, content, message):
@@ -125,7 +129,7 @@ def test_bad_files_are_named(write, ending, content, message):
 
 def test_bad_ids(write):
     for ids, message in (
-        (["a", "b", "a"], "line 4: the id 'a' is in line 2 too"),
+        (["a", "b", "a"], "line 4: the id 'a' is also in line 2"),
         (["a", "", "c"], "line 3: the id is empty"),
     ):
         content = "".join(["id,text\n", *(f"{id_},x\n" for id_ in ids)]).encode()
@@ -137,7 +141,7 @@ def test_memory_is_bounded(write):
     content = as_objects([{"text": "x" * 1000}] * 5000)
     path = write(".jsonl.gz", content)
     assert len(load_texts(path).texts) == 5000
-    with pytest.raises(ValueError, match="raise max_bytes"):
+    with pytest.raises(ValueError, match="Increase max_bytes"):
         load_texts(path, max_bytes=10**6)
 
 
