@@ -1,4 +1,4 @@
-"""From images to histograms of visual words and to vectors."""
+"""Transformers from images to histograms of visual words and to vectors."""
 
 from sklearn_simlearn.feature_extraction._images import (
     ImageReader,

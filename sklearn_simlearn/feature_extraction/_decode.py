@@ -1,8 +1,8 @@
-"""Encoded images to pixels; all that is checked before a decoder sees the bytes.
+"""Decoding of images, with checks of the bytes before the decoder reads them.
 
-The headers are read here to know the size of a picture before memory is taken for it,
-and to find what OpenCV does not tell: files that are cut short or damaged, and in which
-way a picture with transparency is rotated.
+The headers are read here for two reasons: to check the size of a picture before memory
+is allocated, and to find what OpenCV does not report, which is truncated and damaged
+files and the orientation of pictures with transparency.
 """
 
 import re
@@ -16,14 +16,14 @@ import numpy as np
 
 from sklearn_simlearn.feature_extraction._optional import import_optional
 
-# Longest file that is read.
+# Largest size of a file in bytes.
 MAX_FILE = 2**30
 
 _PNG, _GIF = b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
 _WIDTH, _HEIGHT, _ORIENTATION, _EXTRA_SAMPLES = 256, 257, 274, 338
 
-# In the compressed data of a JPEG, 0xFF comes with 0 or with a restart marker.
+# In the compressed data of a JPEG, 0xFF is followed by 0 or by a restart marker.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _RESTART = re.compile(rb"\xff([\xd0-\xd7])")
 
@@ -34,31 +34,32 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 @dataclass
 class Header:
-    """What the first bytes of a file say."""
+    """Properties of a picture from the header of a file."""
 
     kind: str
     width: int
     height: int
-    orientation: int = 1  # that the pixels of OpenCV's IMREAD_UNCHANGED still have
-    has_applied_alpha: bool = False  # colours are multiplied by it already
+    orientation: int = 1  # not yet applied by OpenCV's IMREAD_UNCHANGED
+    has_applied_alpha: bool = False  # colours are already multiplied by alpha
 
 
 def decode(data: bytes, *, mode: str, max_size: int | None, max_pixels: int):
-    """Pixels of an encoded image, upright, no longer than `max_size` at either side.
+    """Return the pixels of an encoded image, upright and scaled to `max_size`.
 
     Parameters
     ----------
     data : bytes
-        The file.
+        Content of the file.
 
     mode : {"rgb", "gray"}
         Colours or brightness.
 
     max_size : int or None
-        Longer pictures are scaled down.
+        Largest length of a side in pixels. Larger pictures are scaled down.
 
     max_pixels : int
-        Larger pictures are refused before they are decoded.
+        Largest number of pixels. Larger pictures raise an error before they are
+        decoded.
 
     Returns
     -------
@@ -92,17 +93,17 @@ def decode(data: bytes, *, mode: str, max_size: int | None, max_pixels: int):
 def as_pixels(
     array: np.ndarray, mode: str, *, has_applied_alpha: bool = False
 ) -> np.ndarray:
-    """Any array of pixels as 8 bits of red, green and blue, or of grey.
+    """Return an array of pixels as 8-bit red, green and blue, or as 8-bit grey.
 
-    16 bits are scaled down; floating-point numbers are from 0 to 1, or from 0 to 255 if
-    one of them is above 1. Transparent pixels become white.
+    16-bit values are scaled down. Floating-point values are from 0 to 1, or from 0 to
+    255 if one of them is above 1. Transparent pixels become white.
     """
     cv2 = import_optional("cv2", "vision", "Converting images")
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or array.shape[2] not in (1, 2, 3, 4) or array.size == 0:
         raise ValueError(
-            f"is an array of shape {array.shape} instead of (height, width) or "
+            f"is an array of shape {array.shape}. The shape must be (height, width) or "
             "(height, width, n_channels) with 1 to 4 channels"
         )
     array = np.ascontiguousarray(_as_bytes(array))
@@ -123,7 +124,7 @@ def as_pixels(
 
 
 def shrink(pixels: np.ndarray, max_size: int | None) -> np.ndarray:
-    """The image with its longer side at most `max_size`."""
+    """Return the image, scaled down to `max_size` pixels along its longer side."""
     longer = max(pixels.shape[:2])
     if max_size is None or longer <= max_size:
         return pixels
@@ -134,7 +135,7 @@ def shrink(pixels: np.ndarray, max_size: int | None) -> np.ndarray:
 
 @contextmanager
 def quiet_decoder() -> Iterator[None]:
-    """OpenCV without messages of its own, for a while."""
+    """Suppress the messages of OpenCV."""
     cv2 = import_optional("cv2", "vision", "Reading images")
     logging = cv2.utils.logging
     before = logging.getLogLevel()
@@ -154,8 +155,8 @@ def _as_bytes(array):
         return ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
     if array.dtype.kind != "f":
         raise ValueError(
-            f"has pixels of type {array.dtype}, where bool, uint8, uint16 and floats "
-            "have a known range"
+            f"has pixels of type {array.dtype}. The type must be bool, uint8, uint16 "
+            "or float"
         )
     if not np.isfinite(array).all():
         raise ValueError("has pixels that are not finite")
@@ -164,7 +165,7 @@ def _as_bytes(array):
 
 
 def _decode_jpeg(cv2, data, header, mode, max_size):
-    """OpenCV turns it upright and, by powers of 2, scales it down while decoding."""
+    """Decode with OpenCV, which rotates the image and scales it by powers of 2."""
     color = mode == "rgb"
     flag = cv2.IMREAD_COLOR if color else cv2.IMREAD_GRAYSCALE
     longer = max(header.width, header.height)
@@ -186,12 +187,12 @@ def _call(cv2, data, flag):
     except cv2.error as error:
         raise ValueError(f"cannot be decoded ({error.err})") from None
     if pixels is None:
-        raise ValueError("cannot be decoded: it is cut short or damaged")
+        raise ValueError("cannot be decoded: it is truncated or damaged")
     return pixels
 
 
 def _turn(pixels, orientation):
-    """The picture as EXIF says that it is to be seen."""
+    """Return the picture, rotated by its EXIF orientation."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):
@@ -205,7 +206,7 @@ def _turn(pixels, orientation):
 
 
 def read_header(data: bytes) -> Header:
-    """Kind and size of an encoded image, from a whole file; refuses what is cut."""
+    """Return kind and size of an encoded image; raise if the file is truncated."""
     if len(data) == 0:
         raise ValueError("is empty")
     try:
@@ -228,8 +229,8 @@ def read_header(data: bytes) -> Header:
                 has_applied_alpha=tags.get(_EXTRA_SAMPLES) == 1,
             )
     except (struct.error, IndexError, KeyError):
-        raise ValueError("is cut short or damaged in its header") from None
-    raise ValueError("is no JPEG, PNG, TIFF, WebP, BMP or GIF file")
+        raise ValueError("is truncated or damaged in its header") from None
+    raise ValueError("is not a JPEG, PNG, TIFF, WebP, BMP or GIF file")
 
 
 def _read_jpeg(data):
@@ -257,12 +258,12 @@ def _read_jpeg(data):
 
 
 def _skip_scan(data, start):
-    """The end of compressed data, of which only the markers can be checked."""
+    """Return the end of compressed data. Only its markers can be checked."""
     found = _NEXT_MARKER.search(data, start)
     if found is None:
-        raise ValueError("is cut short")
+        raise ValueError("is truncated")
     if data[found.end() - 1] not in _AFTER_SCAN | {0xD9}:
-        raise ValueError("is damaged: its compressed data hold a marker of their own")
+        raise ValueError("is damaged: its compressed data hold an unexpected marker")
     restarts = [ord(n) for n in _RESTART.findall(data, start, found.start())]
     if any(n != 0xD0 + i % 8 for i, n in enumerate(restarts)):
         raise ValueError("is damaged: its restart markers are not in order")
@@ -296,7 +297,7 @@ def _read_bmp(data):
 def _read_webp(data):
     (size,) = struct.unpack_from("<I", data, 4)
     if len(data) < size + 8:
-        raise ValueError("is cut short")
+        raise ValueError("is truncated")
     kind = data[12:16]
     if kind == b"VP8X":
         width = 1 + int.from_bytes(data[24:27], "little")
@@ -317,7 +318,7 @@ def _read_webp(data):
 
 
 def _read_orientation(exif):
-    """Orientation from EXIF data, which are built like a TIFF file."""
+    """Return the orientation from EXIF data, which have the format of a TIFF file."""
     try:
         orientation = _read_tags(exif).get(_ORIENTATION, 1)
     except (struct.error, KeyError):
@@ -326,8 +327,10 @@ def _read_orientation(exif):
 
 
 def _read_tags(data):
-    """Numbers in the first directory of a TIFF file; of a tag that recurs, the first,
-    as libtiff reads it."""
+    """Return the numbers in the first directory of a TIFF file.
+
+    If a tag is repeated, the first one counts, as in libtiff.
+    """
     order = _TIFF[data[:4]]
     (start,) = struct.unpack_from(order + "I", data, 4)
     (n_tags,) = struct.unpack_from(order + "H", data, start)

@@ -1,4 +1,4 @@
-"""Images in files, in bytes or in arrays as one sequence, and what reads them."""
+"""Images in files, bytes or arrays as a sequence, and their reader."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,25 +27,25 @@ from sklearn_simlearn.feature_extraction._decode import (
     shrink,
 )
 
-# Files that a message names.
+# Largest number of files in a message.
 MAX_NAMED = 20
 
 
 class UnreadableImagesError(ValueError):
-    """Raised by :class:`ImageReader` if there are images that cannot be read.
+    """Raised by :class:`ImageReader` if images cannot be read.
 
     Parameters
     ----------
     message : str
-        What is wrong, and what to do.
+        Description of the fault and the remedy.
 
     failures : dict of {int: str}
-        What is wrong with which image.
+        Faults by the number of the image.
 
     Attributes
     ----------
     failures : dict of {int: str}
-        What is wrong with which image.
+        Faults by the number of the image.
     """
 
     def __init__(self, message: str, failures: dict[int, str]) -> None:
@@ -57,12 +57,12 @@ class UnreadableImagesError(ValueError):
 
 
 class ImageSequence(Sequence):
-    """Images that are decoded when they are asked for.
+    """Sequence of images that are decoded on access.
 
-    :class:`ImageReader` makes it. ``images[3]`` is an array of shape (height, width, 3)
-    of 8-bit red, green and blue; ``images[rows]`` for a slice, a list or a mask is
-    another sequence. An image that could not be read is an empty one, of shape
-    (0, 0, 3), so that rows and labels stay together.
+    :class:`ImageReader` returns it. ``images[3]`` is an array of shape (height, width,
+    3) of 8-bit red, green and blue; ``images[rows]`` for a slice, a list or a mask is
+    another sequence. An image that could not be read is an empty array of shape (0, 0,
+    3), so that the rows still match the labels.
 
     Parameters
     ----------
@@ -70,18 +70,18 @@ class ImageSequence(Sequence):
         Paths, bytes or arrays, one per image.
 
     max_size : int or None
-        Pixels along the longer side; larger images are made smaller.
+        Largest number of pixels along a side. Larger images are scaled down.
 
     max_pixels : int
-        Most pixels that an image may have.
+        Largest number of pixels of an image.
 
     failures : dict of {int: str}, default=None
-        What is known to be wrong with which image.
+        Known faults by the number of the image.
 
     Attributes
     ----------
     failures : dict of {int: str}
-        What is wrong with which image.
+        Faults by the number of the image.
 
     Examples
     --------
@@ -107,12 +107,12 @@ class ImageSequence(Sequence):
 
     @property
     def shape(self) -> tuple[int]:
-        """(n_images,): as scikit-learn's splitters see it."""
+        """Return (n_images,), which scikit-learn's splitters require."""
         return (len(self),)
 
     @property
     def is_readable(self) -> np.ndarray:
-        """Which images could be read."""
+        """Return the mask of the images that could be read."""
         readable = np.ones(len(self), dtype=bool)
         readable[list(self.failures)] = False
         return readable
@@ -125,7 +125,7 @@ class ImageSequence(Sequence):
 
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
-            rows = rows[0]  # as scikit-learn asks for rows
+            rows = rows[0]  # scikit-learn indexes rows like this
         rows = np.arange(len(self))[rows]
         if rows.ndim == 0:
             return self.read(int(rows))
@@ -146,7 +146,7 @@ class ImageSequence(Sequence):
         return f"ImageSequence(n_images={len(self)}{unreadable})"
 
     def name(self, row: int) -> str:
-        """What a message calls an image.
+        """Return the name of an image in messages.
 
         Parameters
         ----------
@@ -156,22 +156,22 @@ class ImageSequence(Sequence):
         Returns
         -------
         name : str
-            Its path, or its number.
+            Path or number of the image.
         """
         source = self._sources[row]
         return source if isinstance(source, str) else f"image {row}"
 
     def read(self, row: int, mode: str = "rgb") -> np.ndarray:
-        """One image.
+        """Return one image.
 
         Parameters
         ----------
         row : int
-            Which one.
+            Number of the image.
 
         mode : {"rgb", "gray"}, default="rgb"
-            Colours or brightness. A JPEG file holds the brightness, which is read as it
-            is.
+            Colours or brightness. The brightness of a JPEG file is read without
+            conversion.
 
         Returns
         -------
@@ -193,14 +193,14 @@ class ImageSequence(Sequence):
         verbose: bool = False,
         doing: str = "images",
     ) -> Iterator[Any]:
-        """Results of a function for each image, in order.
+        """Return the results of a function for each image, in order.
 
-        As many images are decoded at a time as there are threads.
+        The number of images in memory at a time is the number of threads.
 
         Parameters
         ----------
         function : callable
-            Gets the pixels of one image.
+            Function that takes the pixels of one image.
 
         mode : {"rgb", "gray"}, default="rgb"
             As in `read`.
@@ -212,7 +212,7 @@ class ImageSequence(Sequence):
             Show the progress on a terminal.
 
         doing : str, default="images"
-            What the progress calls it.
+            Label of the progress.
 
         Returns
         -------
@@ -223,12 +223,12 @@ class ImageSequence(Sequence):
         )
 
     def check(self, *, n_jobs: int | None = None, verbose: bool = False) -> Self:
-        """The same images, all of them decoded once to find those that fail.
+        """Decode all images once, and return them with the failures.
 
         Parameters
         ----------
         n_jobs : int, default=None
-            Threads that decode.
+            Number of threads.
 
         verbose : bool, default=False
             Show progress.
@@ -236,12 +236,12 @@ class ImageSequence(Sequence):
         Returns
         -------
         images : ImageSequence
-            Its `failures` are complete.
+            The same images, with complete `failures`.
         """
 
         def find_fault(row):
             try:
-                # Small, since decoders read all data for a small picture too.
+                # A small size is enough, because decoders read all data of the file.
                 self._decode(row, "gray", min(self._max_size or 64, 64))
             except (OSError, ValueError) as error:
                 return _explain(error)
@@ -276,26 +276,27 @@ class ImageSequence(Sequence):
 class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
     """Read images from files or arrays.
 
-    Pictures come upright (EXIF), in 8 bits, without transparency, whose hidden pixels
-    become white, and no larger than needed. All that cannot be read is found at once
-    and named in one report.
+    Pictures are rotated by their EXIF orientation, converted to 8 bits, and scaled down
+    to `max_size`. Transparent pixels become white. All images that cannot be read are
+    listed in one message.
 
     Parameters
     ----------
     max_size : int or None, default=1024
-        Longer side of the images; those that are longer are scaled down. SIFT takes
-        seconds and gigabytes for the pictures of a camera. None leaves them as they
-        are.
+        Largest number of pixels along a side. Larger images are scaled down, because
+        SIFT takes seconds and gigabytes for the pictures of a camera. None keeps the
+        original size.
 
     on_error : {"raise", "warn", "skip"}, default="raise"
-        What happens if images cannot be read: an :class:`UnreadableImagesError` or a
-        warning that names all of them, or nothing. With "warn" and "skip" they become
-        images without pixels, so that rows and labels stay together;
-        ``images.failures`` and ``images.is_readable`` tell which they are.
+        Behaviour if images cannot be read: raise an :class:`UnreadableImagesError`,
+        warn, or continue. The error and the warning name the images. With "warn" and
+        "skip", these images have no pixels, so that the rows still match the labels;
+        ``images.failures`` and ``images.is_readable`` list them.
 
     max_pixels : int, default=100_000_000
-        Pictures with more pixels are refused before memory is taken for them. A file of
-        a kilobyte may claim to hold billions.
+        Largest number of pixels of a picture. Larger pictures cannot be read. The check
+        happens before memory is allocated, because a file of a kilobyte may declare
+        billions of pixels.
 
     n_jobs : int, default=None
         Number of threads.
@@ -305,17 +306,18 @@ class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    JPEG, PNG, TIFF, WebP, BMP and GIF files are read, the first picture of each. 16-bit
-    values are scaled down to 8 bits. Floating-point values are taken to be from 0 to 1,
-    or from 0 to 255 if one is above 1.
+    The first picture of JPEG, PNG, TIFF, WebP, BMP and GIF files is read. 16-bit values
+    are scaled down to 8 bits. Floating-point values must be from 0 to 1, or from 0 to
+    255 if one of them is above 1.
 
-    All files are decoded once by `transform`, to find those that fail, and again when
-    they are used, so that no more of them are in memory than there are threads.
+    `transform` decodes all files once to find the failures. They are decoded again when
+    they are used, so that the number of pictures in memory is at most the number of
+    threads.
 
-    Damage is found by the checksums of PNG, by missing ends of files, by markers in the
-    wrong place in JPEG files, and by what the decoders notice. A few wrong bytes in the
-    middle of a JPEG file may change the picture from there on, and no decoder says so;
-    only checksums of your own can tell.
+    Damage is detected by the checksums of PNG, by missing ends of files, by misplaced
+    markers in JPEG files, and by the decoders. A few wrong bytes in the middle of a
+    JPEG file may change the rest of the picture without an error of the decoder.
+    Compare your own checksums to detect this.
 
     Examples
     --------
@@ -353,12 +355,12 @@ class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None) -> Self:
-        """Check the parameters; there is nothing to learn.
+        """Check the parameters. Nothing is learned.
 
         Parameters
         ----------
         X : sequence
-            Images, as in `transform`; they are not read.
+            Images, as in `transform`. They are not read.
 
         y : Ignored
             Not used, present for API consistency.
@@ -372,26 +374,26 @@ class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X) -> ImageSequence:
-        """Find out what can be read.
+        """Check which images can be read, and return them.
 
         Parameters
         ----------
         X : sequence of path, bytes or array
-            Names of files; files as bytes; or arrays of shape (height, width) or
-            (height, width, n_channels), whose channels are grey, grey and alpha, red,
-            green and blue, or these and alpha.
+            Names of files; contents of files as bytes; or arrays of shape (height,
+            width) or (height, width, n_channels). Channels are grey; grey and alpha;
+            red, green and blue; or red, green, blue and alpha.
 
         Returns
         -------
         images : ImageSequence
-            As many images as `X` has, in its order.
+            The images of `X`, in the same order.
         """
         images = ImageSequence(
             check_sources(X), max_size=self.max_size, max_pixels=self.max_pixels
         ).check(n_jobs=self.n_jobs, verbose=self.verbose)
         if images.failures and self.on_error != "skip":
             message = (
-                f"{describe_failures(images)} Mend or remove them, or pass "
+                f"{describe_failures(images)} Repair or remove them, or pass "
                 'on_error="skip".'
             )
             if self.on_error == "raise":
@@ -411,21 +413,21 @@ class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
 
 
 def as_images(X) -> ImageSequence:
-    """Images as they are, or whatever :class:`ImageReader` reads."""
+    """Return an ImageSequence; use :class:`ImageReader` for other inputs."""
     return X if isinstance(X, ImageSequence) else ImageReader().transform(X)
 
 
 def check_sources(X) -> list:
-    """What images are to be read from, one by one."""
+    """Return a list of the sources of images."""
     if isinstance(X, ImageSequence):
         return X._sources
     if isinstance(X, str | bytes | os.PathLike):
         raise ValueError(
-            f"Images come in a sequence; got {X!r}. Pass a list, or list a folder by "
+            f"Images must be a sequence; got {X!r}. Pass a list, or list a folder with "
             "sklearn_simlearn.datasets.load_image_folder."
         )
     if num_samples(X) == 0:
-        raise ValueError("There are no images: 0 of them where at least 1 is needed.")
+        raise ValueError("There are no images. At least 1 is required.")
     sources = []
     for source in X:
         if isinstance(source, np.bytes_ | np.str_):
@@ -436,7 +438,7 @@ def check_sources(X) -> list:
             source = np.asarray(source)
             if source.ndim not in (2, 3):
                 raise ValueError(
-                    "Images are paths, bytes, or arrays of 2 or 3 dimensions; got "
+                    "Images must be paths, bytes, or arrays of 2 or 3 dimensions; got "
                     f"{source!r:.60} at position {len(sources)}."
                 )
         sources.append(source)
@@ -448,7 +450,7 @@ def _read_file(path):
     if not path.exists():
         raise ValueError("does not exist")
     if not path.is_file():
-        raise ValueError("is no file")
+        raise ValueError("is not a file")
     if path.stat().st_size > MAX_FILE:
         raise ValueError(f"has more than {MAX_FILE} bytes")
     return path.read_bytes()
@@ -459,12 +461,12 @@ def _explain(error):
 
 
 def describe_failures(images: ImageSequence) -> str:
-    """A sentence that names what cannot be read."""
+    """Return a sentence that names the images that cannot be read."""
     failures = images.failures
     named = [f"{images.name(i)} {failures[i]}" for i in list(failures)[:MAX_NAMED]]
     more = len(failures) - len(named)
     if more:
-        named.append(f"and {more} more, all of them in `failures`")
+        named.append(f"and {more} more; see `failures`")
     return (
         f"{len(failures)} of {len(images)} images cannot be read: {'; '.join(named)}."
     )

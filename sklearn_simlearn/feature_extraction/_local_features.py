@@ -1,4 +1,4 @@
-"""Local features of many images: where they are, what they look like, their words."""
+"""Local features of many images: positions, descriptors and words."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ KIND = "local features"
 GEOMETRY = ("x", "y", "scale", "angle")
 DESCRIPTOR_TYPES = ("uint8", "float16", "float32", "float64")
 
-# Values looked at together where a copy of all of them would double the memory.
+# Number of values that are checked at a time, to avoid a copy of all of them.
 BLOCK = 2**20
 
 
 class LocalFeatures:
-    """Local features of several images, one image after the other.
+    """Local features of several images, concatenated.
 
-    A feature has a place, a scale and an angle in its image, a descriptor if it is
-    kept, and a visual word once a vocabulary has assigned one. Images are to this what
-    rows are to an array: ``len(features)`` is their number, and ``features[rows]`` are
-    the features of some of them.
+    A feature has a position, a scale and an angle in its image. It may have a
+    descriptor, and a visual word after a vocabulary has assigned one. Images are
+    indexed like the rows of an array: ``len(features)`` is the number of images, and
+    ``features[rows]`` are the features of some images.
 
     Parameters
     ----------
@@ -32,16 +32,16 @@ class LocalFeatures:
         The features of image i are those from ``offsets[i]`` to ``offsets[i + 1] - 1``.
 
     x, y : array-like of shape (n_points,)
-        Places, in pixels from the left and from the top.
+        Positions, in pixels from the left and from the top.
 
     scale : array-like of shape (n_points,)
-        Diameters of the regions that were described, in pixels; positive.
+        Diameters of the described regions in pixels; positive.
 
     angle : array-like of shape (n_points,)
         Orientations in degrees.
 
     descriptors : array-like of shape (n_points, n_components), default=None
-        One descriptor per feature; of type uint8, float16, float32 or float64.
+        One descriptor per feature, of type uint8, float16, float32 or float64.
 
     words : array-like of shape (n_points,), default=None
         Visual words, as integers from 0.
@@ -100,22 +100,22 @@ class LocalFeatures:
 
     @property
     def shape(self) -> tuple[int]:
-        """(n_images,): as scikit-learn's splitters see it."""
+        """Return (n_images,), which scikit-learn's splitters require."""
         return (len(self),)
 
     @property
     def n_points(self) -> int:
-        """Number of features of all images."""
+        """Return the number of features of all images."""
         return len(self.x)
 
     @property
     def points_per_image(self) -> np.ndarray:
-        """Number of features of each image."""
+        """Return the number of features of each image."""
         return np.diff(self.offsets)
 
     @property
     def image_of_point(self) -> np.ndarray:
-        """Image that each feature is in."""
+        """Return the image of each feature."""
         return np.repeat(np.arange(len(self)), self.points_per_image)
 
     def __len__(self) -> int:
@@ -125,13 +125,13 @@ class LocalFeatures:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, rows: Any) -> "LocalFeatures":
-        """Features of some images, in the order of `rows`.
+        """Return the features of some images, in the order of `rows`.
 
-        An integer gives those of one image. Consecutive images share their memory with
-        this object.
+        For an integer, return the features of one image. Features of consecutive images
+        share memory with this object.
         """
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
-            rows = rows[0]  # as scikit-learn asks for rows
+            rows = rows[0]  # scikit-learn indexes rows like this
         images = np.atleast_1d(np.arange(len(self))[rows])
         if images.ndim != 1:
             raise IndexError("Images are indexed by one integer, slice, list or mask.")
@@ -152,7 +152,7 @@ class LocalFeatures:
         )
 
     def replace_words(self, words: ArrayLike) -> "LocalFeatures":
-        """The same features with other words.
+        """Return the same features with other words.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class LocalFeatures:
         Returns
         -------
         features : LocalFeatures
-            All but the words is shared.
+            Features that share all other arrays with this object.
         """
         words = _check_words(words, self.n_points)
         return self._make(
@@ -171,9 +171,10 @@ class LocalFeatures:
 
     @classmethod
     def concatenate(cls, parts: Sequence["LocalFeatures"]) -> Self:
-        """Images of several objects, one after the other.
+        """Concatenate the images of several objects.
 
-        What one of the objects lacks, such as words, the result lacks as well.
+        If one of the objects has no words, the result has no words. This holds for the
+        other optional arrays, too.
 
         Parameters
         ----------
@@ -186,7 +187,7 @@ class LocalFeatures:
         """
         parts = list(parts)
         if not parts:
-            raise ValueError("There is nothing to concatenate: pass at least one part.")
+            raise ValueError("There is nothing to concatenate. Pass at least one part.")
         names = [
             name
             for name in parts[0]._point_arrays()
@@ -204,7 +205,7 @@ class LocalFeatures:
 
     @classmethod
     def _make(cls, offsets, point_arrays, image_sizes):
-        """An object of arrays that are sound already."""
+        """Return an object of valid arrays, without checks."""
         self = cls.__new__(cls)
         self.offsets, self.image_sizes = offsets, image_sizes
         for name in (*GEOMETRY, "descriptors", "words"):
@@ -225,21 +226,21 @@ class LocalFeatures:
     # -- storage --
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Store the features in a folder, replacing those that it holds.
+        """Store the features in a folder. Replace those that the folder holds.
 
-        Whoever opens the folder meanwhile finds the old features or the new ones; a
-        save that is interrupted leaves the old ones. Arrays are stored as .npy files
-        with checksums, and nothing is pickled.
+        A process that opens the folder during a save sees either the old or the new
+        features. A save that is interrupted keeps the old ones. Arrays are stored as
+        .npy files with checksums; nothing is pickled.
 
         Parameters
         ----------
         folder : path-like
-            Made if it does not exist.
+            Folder, created if it does not exist.
         """
         if (Path(folder) / HEADER).exists() and not _holds_features(folder):
             raise ValueError(
-                f"{folder} holds something else than local features, such as an index: "
-                "save the features in a folder of their own."
+                f"{folder} does not hold local features, but for example an index. "
+                "Save the features in another folder."
             )
         write_folder(folder, {"kind": KIND}, self._to_arrays())
 
@@ -261,27 +262,27 @@ class LocalFeatures:
             The folder.
 
         mmap : bool, default=True
-            Map the arrays into memory instead of reading them, so that they may be
-            larger than the memory.
+            Map the arrays into memory instead of reading them. They may be larger than
+            the memory.
 
         verify : bool, default=False
-            Whether the checksums of memory-mapped descriptors are checked as well,
-            which reads them once. Without `mmap` they always are.
+            Check the checksums of memory-mapped descriptors, too, which reads them
+            once. Without `mmap`, they are always checked.
 
         Returns
         -------
         features : LocalFeatures
-            Its arrays are read-only.
+            Features with read-only arrays.
         """
         header, arrays, _ = open_folder(folder, mmap=mmap, verify=verify)
         if header.get("kind") != KIND:
-            raise ValueError(f"{folder} holds no local features, but something else.")
+            raise ValueError(f"{folder} does not hold local features.")
         arrays.verify_all(name for name in arrays if name != "descriptors")
         try:
             return cls._from_arrays(arrays)
         except ValueError as error:
             raise ValueError(
-                f"The features in {folder} are damaged: {error} Extract them anew."
+                f"The features in {folder} are damaged: {error} Extract them again."
             ) from None
 
     def _to_arrays(self):
@@ -292,10 +293,10 @@ class LocalFeatures:
 
     @classmethod
     def _from_arrays(cls, arrays):
-        """Features of stored arrays, if these can be such."""
+        """Return features from stored arrays; raise unless the arrays are valid."""
         missing = {"offsets", *GEOMETRY} - set(arrays)
         if missing:
-            raise ValueError(f"they lack {', '.join(sorted(missing))}.")
+            raise ValueError(f"{', '.join(sorted(missing))} missing.")
         names = ("offsets", *GEOMETRY, "descriptors", "words", "image_sizes")
         return cls(**{name: arrays[name] for name in names if name in arrays})
 
@@ -311,10 +312,10 @@ def _check_offsets(offsets):
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
         raise ValueError(
-            "offsets must be integers in one dimension, one more than images; got "
+            "offsets must be integers in one dimension, one more than the images; got "
             f"{offsets.dtype} of shape {offsets.shape}."
         )
-    # Compared, not subtracted: a difference of unsigned integers is never negative.
+    # Values are compared, because a difference of unsigned integers is never negative.
     if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
         raise ValueError("offsets must start at 0 and never descend.")
     return np.ascontiguousarray(offsets, dtype=np.int64)
@@ -324,8 +325,8 @@ def _check_geometry(name, values, n_points):
     values = np.asarray(values)
     if values.shape != (n_points,) or (values.dtype.kind not in "fiu" and n_points):
         raise ValueError(
-            f"{name} must hold {n_points} numbers, as offsets say; got "
-            f"{values.dtype} of shape {values.shape}."
+            f"{name} must hold {n_points} numbers to match offsets; got {values.dtype} "
+            f"of shape {values.shape}."
         )
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(values, dtype=np.float32)
@@ -348,7 +349,7 @@ def _check_descriptors(descriptors, n_points):
         or descriptors.dtype.name not in DESCRIPTOR_TYPES
     ):
         raise ValueError(
-            f"descriptors must have {n_points} rows, as offsets say, and one of the "
+            f"descriptors must have {n_points} rows to match offsets, and one of the "
             f"types {', '.join(DESCRIPTOR_TYPES)}; got {descriptors.dtype} of shape "
             f"{descriptors.shape}."
         )
@@ -361,7 +362,7 @@ def _check_words(words, n_points):
     words = np.asarray(words)
     if words.shape != (n_points,) or (words.dtype.kind not in "iu" and n_points):
         raise ValueError(
-            f"words must hold {n_points} integers, as offsets say; got {words.dtype} "
+            f"words must hold {n_points} integers to match offsets; got {words.dtype} "
             f"of shape {words.shape}."
         )
     if n_points and (words.min() < 0 or words.max() >= 2**31):

@@ -1,4 +1,4 @@
-"""Descriptors of images by a neural network in an ONNX file."""
+"""Descriptors of images from a neural network in an ONNX file."""
 
 import os
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ class ONNXDescriptors(
 ):
     """Activations of a neural network, one vector per image.
 
-    Any network for images that is stored as ONNX will do. Pictures are scaled so that
-    they cover the input of the network, cut to their centre, and normalised. Maps of
-    features are averaged over all places.
+    Any network for images in the ONNX format can be used. Pictures are scaled to cover
+    the input of the network, cropped to their centre, and normalised. Feature maps are
+    averaged over all positions.
 
     Parameters
     ----------
@@ -36,20 +36,20 @@ class ONNXDescriptors(
         The file.
 
     layer : str or None, default=None
-        Name of the output to take, or of any value inside the network; None takes the
-        first output. A value that is no output needs the package onnx.
+        Name of an output or of any value inside the network. If None, the first output.
+        A value that is not an output requires the package onnx.
 
     image_size : int, default=224
-        Height and width of the input, if the network leaves them open.
+        Height and width of the input, if the network does not fix them.
 
     mean : sequence of float, default=(0.485, 0.456, 0.406)
-        What is subtracted from red, green and blue, which are from 0 to 1.
+        Values that are subtracted from red, green and blue, which are from 0 to 1.
 
     std : sequence of float, default=(0.229, 0.224, 0.225)
-        What they are divided by.
+        Values by which red, green and blue are divided after that.
 
     batch_size : int, default=32
-        Images that go through the network together, unless it fixes their number.
+        Number of images per batch, if the network does not fix it.
 
     n_jobs : int, default=None
         Number of threads.
@@ -64,8 +64,8 @@ class ONNXDescriptors(
 
     Notes
     -----
-    The file is opened again where a fitted transformer is used after it was pickled, so
-    it has to stay where it is.
+    A fitted transformer that was unpickled opens the file again, so the file must still
+    exist under the same path.
     """
 
     _parameter_constraints: dict = {
@@ -102,12 +102,12 @@ class ONNXDescriptors(
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None) -> Self:
-        """Open the network, and find out the length of its vectors.
+        """Open the network, and determine the length of its vectors.
 
         Parameters
         ----------
         X : ImageSequence, or sequence of paths or arrays
-            Images; they are not read.
+            Images. They are not read.
 
         y : Ignored
             Not used, present for API consistency.
@@ -123,7 +123,7 @@ class ONNXDescriptors(
             if values.shape != (3,) or not np.isfinite(values).all():
                 raise ValueError(f"{name} must hold 3 numbers; got {values}.")
         if not np.all(self.std):
-            raise ValueError("std must not be 0, since colours are divided by it.")
+            raise ValueError("std must not be 0, because colours are divided by it.")
         with replacing_state(self):
             _, height, width = self._input_shape()
             blank = np.zeros((1, height, width, 3), dtype=np.uint8)
@@ -131,18 +131,18 @@ class ONNXDescriptors(
         return self
 
     def transform(self, X) -> np.ndarray:
-        """Vectors of images.
+        """Return the vectors of images.
 
         Parameters
         ----------
         X : ImageSequence, or sequence of paths or arrays
-            Images; anything but an :class:`ImageSequence` is read by
-            :class:`ImageReader` with its default parameters.
+            Images. Other inputs than an :class:`ImageSequence` are read by
+            :class:`ImageReader` with default parameters.
 
         Returns
         -------
         V : ndarray of shape (n_images, n_components), dtype float32
-            An image that could not be read gets zeros.
+            Vectors; zeros for an image that could not be read.
         """
         check_is_fitted(self)
         images = as_images(X)
@@ -181,15 +181,15 @@ class ONNXDescriptors(
         )
 
     def _input_shape(self):
-        """Fixed number of images or None, height and width."""
+        """Return the fixed number of images or None, the height and the width."""
         shape = self._session().get_inputs()[0].shape
         if len(shape) != 4 or 3 not in (shape[1], shape[3]):
             raise ValueError(
-                "The network must take images of shape (n, 3, height, width) or "
-                f"(n, height, width, 3); {self.model_path} takes {shape}."
+                "The network must accept images of shape (n, 3, height, width) or (n, "
+                f"height, width, 3); {self.model_path} accepts {shape}."
             )
         sides = shape[2:] if shape[1] == 3 else shape[1:3]
-        # Sizes that a network leaves open are names instead of numbers.
+        # Sizes that a network does not fix are names instead of numbers.
         height, width = (n if isinstance(n, int) else self.image_size for n in sides)
         return shape[0] if isinstance(shape[0], int) else None, height, width
 
@@ -213,12 +213,12 @@ class ONNXDescriptors(
         (out,) = session.run([wanted], {entry.name: colors})
         if np.ndim(out) == 0 or len(out) != len(colors):
             raise ValueError(
-                f"{wanted!r} of {self.model_path} is no value per image: it has the "
-                f"shape {np.shape(out)} for {len(colors)} images. Choose another layer."
+                f"{wanted!r} of {self.model_path} is not a value per image: its shape "
+                f"is {np.shape(out)} for {len(colors)} images. Choose another layer."
             )
         out = np.asarray(out, dtype=np.float32)[:n_images]
         if out.ndim == 4:
-            # Maps of features have the layout of the input.
+            # Feature maps have the layout of the input.
             out = out.mean(axis=(2, 3) if entry.shape[1] == 3 else (1, 2))
         return out.reshape(n_images, -1)
 
@@ -234,7 +234,7 @@ class ONNXDescriptors(
 
 @lru_cache(maxsize=4)
 def _open_session(path, modified, layer, n_threads):
-    """A session for a file that was last modified then."""
+    """Return a session for a file; `modified` is part of the cache key."""
     runtime = import_optional("onnxruntime", "onnx", "ONNXDescriptors")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = n_threads
@@ -242,8 +242,8 @@ def _open_session(path, modified, layer, n_threads):
     providers = ["CPUExecutionProvider"]
     try:
         session = runtime.InferenceSession(path, options, providers=providers)
-    except Exception as error:  # the runtime has an exception for each of its states
-        raise ValueError(f"{path} is no network in ONNX: {error}") from error
+    except Exception as error:  # the runtime raises errors of many types
+        raise ValueError(f"{path} is not a network in ONNX: {error}") from error
     names = [output.name for output in session.get_outputs()]
     if layer is None or layer in names:
         return session
@@ -252,13 +252,13 @@ def _open_session(path, modified, layer, n_threads):
 
 
 def _add_output(path, layer):
-    """The model with one more output, as bytes."""
-    onnx = import_optional("onnx", "onnx", f"layer={layer!r}, which is no output,")
+    """Return the model with one more output, as bytes."""
+    onnx = import_optional("onnx", "onnx", f"layer={layer!r}, which is not an output,")
     model = onnx.load(path)
     values = [name for node in model.graph.node for name in node.output]
     if layer not in values:
         raise ValueError(
-            f"{path} has no value {layer!r}; among those it has are "
+            f"{path} has no value {layer!r}. Some of its values are "
             f"{', '.join(values[-5:])}."
         )
     model.graph.output.append(onnx.ValueInfoProto(name=layer))
@@ -266,7 +266,7 @@ def _add_output(path, layer):
 
 
 def _cover(pixels, height, width):
-    """The centre of an image that is scaled to cover a rectangle."""
+    """Return the centre of an image that is scaled to cover a rectangle."""
     if pixels.size == 0:
         return None
     cv2 = import_optional("cv2", "vision", "ONNXDescriptors")

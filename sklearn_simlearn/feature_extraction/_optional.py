@@ -1,21 +1,21 @@
-"""Packages that only some of the transformers need."""
+"""Import of optional packages."""
 
 import importlib
 import importlib.util
 from types import ModuleType
 
 
-def import_optional(module: str, extra: str, whom: str) -> ModuleType:
-    """Import a package, or say which extra brings it."""
+def import_optional(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import a package; raise an error that names the extra if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{whom} needs the package {module}: "
-            f'pip install "sklearn-simlearn[{extra}]" brings it.'
+            f"{purpose} requires the package {module}: "
+            f'pip install "sklearn-simlearn[{extra}]".'
         ) from error
 
 
 def has_faiss() -> bool:
-    """Whether FAISS is installed."""
+    """Return whether FAISS is installed."""
     return importlib.util.find_spec("faiss") is not None

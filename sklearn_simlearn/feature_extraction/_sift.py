@@ -1,4 +1,4 @@
-"""Local descriptors of images by OpenCV's SIFT."""
+"""Local descriptors of images with OpenCV's SIFT."""
 
 from numbers import Integral, Real
 from typing import Self
@@ -20,25 +20,25 @@ N_COMPONENTS = 128
 
 
 class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
-    """SIFT features of images, by OpenCV.
+    """SIFT features of images, computed by OpenCV.
 
     Parameters
     ----------
     max_features : int, default=1000
-        The strongest features of each image that are kept. One place may have several
-        features, of different orientations.
+        Largest number of features per image. The strongest ones are kept. Several
+        features with different orientations may have the same position.
 
     descriptor : {"rootsift", "sift"}, default="rootsift"
         "rootsift" divides descriptors by their sum and takes square roots, so that
         their Euclidean distance is the Hellinger distance of the originals, which ranks
-        better [1]_; in float32. "sift" leaves them as they are, in uint8, a quarter of
-        the size.
+        better [1]_; the type is float32. "sift" keeps the original descriptors in
+        uint8, which need a quarter of the memory.
 
     contrast_threshold : float, default=0.04
-        Contrast below which features are left out; smaller values give more of them.
+        Features with a lower contrast are dropped. Smaller values give more features.
 
     n_jobs : int, default=None
-        Number of threads, each with an image.
+        Number of threads. Each thread processes one image at a time.
 
     verbose : bool, default=False
         Show the progress on a terminal.
@@ -83,12 +83,12 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None) -> Self:
-        """Check the parameters; there is nothing to learn.
+        """Check the parameters. Nothing is learned.
 
         Parameters
         ----------
         X : ImageSequence, or sequence of paths or arrays
-            Images; they are not read.
+            Images. They are not read.
 
         y : Ignored
             Not used, present for API consistency.
@@ -108,14 +108,14 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : ImageSequence, or sequence of paths or arrays
-            Images; anything but an :class:`ImageSequence` is read by
-            :class:`ImageReader` with its default parameters.
+            Images. Other inputs than an :class:`ImageSequence` are read by
+            :class:`ImageReader` with default parameters.
 
         Returns
         -------
         features : LocalFeatures
-            With the sizes of the images. An image without features has none of them, as
-            has one that could not be read.
+            Features, with the sizes of the images. An image that could not be read has
+            no features.
         """
         found = as_images(X).map(
             self._describe,
@@ -137,7 +137,7 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
         )
 
     def _describe(self, pixels):
-        """Width and height, then (x, y, scale, angle) and descriptor per feature."""
+        """Return the size of an image, and positions and descriptors of features."""
         height, width = pixels.shape
         size = max(width, 1), max(height, 1)
         dtype = np.float32 if self.descriptor == "rootsift" else np.uint8
@@ -150,7 +150,7 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
         keypoints, descriptors = sift.detectAndCompute(pixels, None)
         if descriptors is None:
             return size, np.zeros((0, 4)), np.zeros((0, N_COMPONENTS), dtype=dtype)
-        # OpenCV keeps all features that are as strong as the last one.
+        # OpenCV returns all features that are as strong as the last one.
         response = np.array([point.response for point in keypoints])
         kept = np.sort(np.argsort(-response, kind="stable")[: self.max_features])
         points = [(*p.pt, p.size, p.angle) for p in (keypoints[i] for i in kept)]

@@ -1,4 +1,4 @@
-"""Bags of visterms: blocks of an image by their texture and colours."""
+"""Bags of visterms: blocks of an image, described by texture and colours."""
 
 from numbers import Integral, Real
 from typing import Any, Self
@@ -28,30 +28,30 @@ from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
 N_PATTERNS = 59
 RADIUS = 2
 
-# An image is scaled down as long as it has so many blocks.
+# An image is scaled down until it has fewer blocks than this.
 MIN_BLOCKS = 10
 
-# Pixels of each training image from which the palette is learned.
+# Number of pixels of each training image from which the palette is learned.
 PALETTE_PIXELS = 1000
 
-# What two brightnesses must differ by to be told apart: interpolation in single
-# precision is exact to a tenth of it.
+# Smallest difference of two brightnesses that counts. The error of interpolation in
+# single precision is a tenth of it.
 TOLERANCE = 1e-3
 
-# Pixels that are compared with the palette at a time.
+# Number of pixels that are compared with the palette at a time.
 PIXELS = 2**16
 
 
 class BlockVisterms(
     DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    """Histograms of visual words that are blocks of the image.
+    """Histograms of visual words of image blocks.
 
-    An image is cut into square blocks that overlap, at its own size and scaled down
-    step by step until it has fewer than 10 blocks. A block is described by a histogram
-    of uniform local binary patterns, 59 bins for 8 neighbours at a radius of 2 pixels,
-    and by a histogram of the colours of a learned palette. Words are learned from the
-    blocks by k-means, and counted [1]_.
+    An image is divided into overlapping square blocks. This is done at its original
+    size and at smaller scales, until it has fewer than 10 blocks. A block is described
+    by a histogram of uniform local binary patterns, 59 bins for 8 neighbours at a
+    radius of 2 pixels, and by a histogram of the colours of a learned palette. Words
+    are learned from the blocks by k-means, and their occurrences are counted [1]_.
 
     Parameters
     ----------
@@ -62,10 +62,10 @@ class BlockVisterms(
         Side of a block in pixels.
 
     step : int, default=32
-        Pixels from a block to the next one.
+        Distance of neighbouring blocks in pixels.
 
     scale_factor : float, default=1.25
-        By what an image is scaled down from level to level.
+        Factor by which an image is scaled down from level to level.
 
     n_colors : int, default=20
         Size of the palette.
@@ -74,7 +74,7 @@ class BlockVisterms(
         Iterations of k-means.
 
     library : {"auto", "faiss", "sklearn"}, default="auto"
-        What does k-means, as in :class:`VisualVocabulary`.
+        Library for k-means, as in :class:`VisualVocabulary`.
 
     n_jobs : int, default=None
         Number of threads.
@@ -83,15 +83,15 @@ class BlockVisterms(
         Show the progress on a terminal.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which pixels and blocks k-means starts from.
+        Random state of the start of k-means.
 
     Attributes
     ----------
     palette_ : ndarray of shape (n_colors, 3), dtype float32
-        Red, green and blue, from 0 to 255.
+        Colours of the palette: red, green and blue, from 0 to 255.
 
     vocabulary_ : VisualVocabulary
-        The words, of blocks described by 59 + `n_colors` numbers.
+        Words of the blocks, which are described by 59 + `n_colors` numbers.
 
     References
     ----------
@@ -189,14 +189,14 @@ class BlockVisterms(
         return self.vocabulary_.transform(blocks)
 
     def transform(self, X) -> sparse.csr_array:
-        """Histograms of words.
+        """Return histograms of words.
 
         Parameters
         ----------
         X : ImageSequence, or sequence of paths or arrays
-            Images; anything but an :class:`ImageSequence` is read by
-            :class:`ImageReader` with its default parameters. An image that is smaller
-            than a block is enlarged.
+            Images. Other inputs than an :class:`ImageSequence` are read by
+            :class:`ImageReader` with default parameters. An image that is smaller than
+            a block is enlarged.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class BlockVisterms(
         return self.vocabulary_.transform(blocks)
 
     def _fit(self, X):
-        """Set the fitted attributes; blocks of all images."""
+        """Set the fitted attributes; return the blocks of all images."""
         images = as_images(X)
         rng = check_random_state(self.random_state)
         seeds = rng.randint(np.iinfo(np.int32).max, size=2)
@@ -233,7 +233,7 @@ class BlockVisterms(
         ).fit(descriptors)
 
     def _describe(self, pixels):
-        """Histograms of all blocks, at all scales."""
+        """Return the histograms of all blocks, at all scales."""
         blocks = []
         while pixels.size and not (blocks and self._n_blocks(pixels) < MIN_BLOCKS):
             pixels = _enlarge(pixels, self.block_size)
@@ -253,7 +253,7 @@ class BlockVisterms(
         return np.prod([max(count, 0) for count in counts])
 
     def _find_colors(self, pixels):
-        """Nearest colour of the palette of each pixel."""
+        """Return the nearest colour of the palette for each pixel."""
         flat = pixels.reshape(-1, 3)
         colors = np.empty(len(flat), dtype=np.intp)
         half_squares = 0.5 * np.square(self.palette_).sum(axis=1)
@@ -274,12 +274,12 @@ class BlockVisterms(
 
 
 def local_binary_patterns(pixels: np.ndarray) -> np.ndarray:
-    """Pattern of each pixel, of 8 neighbours on a circle of radius 2.
+    """Return the pattern of each pixel from 8 neighbours at a radius of 2 pixels.
 
-    A neighbour's bit is set where it is at least as bright as the pixel. The 58
-    patterns with at most two changes around the circle have a number of their own, in
-    the order of their bits, and all others the number 58. The image is continued by its
-    edge.
+    The bit of a neighbour is set if it is at least as bright as the pixel. The 58
+    patterns with at most two changes around the circle have the numbers 0 to 57, in the
+    order of their bits. All other patterns have the number 58. Pixels outside of the
+    image have the values of the nearest edge.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def local_binary_patterns(pixels: np.ndarray) -> np.ndarray:
 
 
 def block_histograms(codes, n_codes, block_size, step) -> np.ndarray:
-    """How often each code is in each block, as parts of 1."""
+    """Return the relative frequency of each code in each block."""
     windows = sliding_window_view(codes, (block_size, block_size))[::step, ::step]
     n_blocks = windows.shape[0] * windows.shape[1]
     codes = windows.reshape(n_blocks, -1) + n_codes * np.arange(n_blocks)[:, None]
@@ -321,7 +321,7 @@ def block_histograms(codes, n_codes, block_size, step) -> np.ndarray:
 
 
 def _make_uniform_table():
-    """Number of each 8-bit pattern."""
+    """Return the number of each 8-bit pattern."""
     bits = np.arange(256)[:, None] >> np.arange(8) & 1
     is_uniform = (bits != np.roll(bits, 1, axis=1)).sum(axis=1) <= 2
     table = np.full(256, N_PATTERNS - 1, dtype=np.uint8)
@@ -333,7 +333,7 @@ _UNIFORM = _make_uniform_table()
 
 
 def _split(shift):
-    """Whole shifts and their weights that make a fractional one."""
+    """Return integer shifts and their weights for a fractional shift."""
     shift = round(float(shift), 12)
     whole = int(np.floor(shift))
     rest = shift - whole
@@ -341,13 +341,13 @@ def _split(shift):
 
 
 def _draw_pixels(pixels):
-    """Pixels that lie regularly over an image."""
+    """Return pixels at regular positions of an image."""
     flat = pixels.reshape(-1, 3)
     return flat[:: max(1, len(flat) // PALETTE_PIXELS)].astype(np.float32)
 
 
 def _enlarge(pixels, smallest):
-    """The image with its shorter side at least as long as a block."""
+    """Return the image, enlarged if its shorter side is shorter than a block."""
     cv2 = import_optional("cv2", "vision", "BlockVisterms")
     if min(pixels.shape[:2]) >= smallest:
         return pixels

@@ -36,12 +36,12 @@ class VLAD(
 ):
     r"""Vectors of locally aggregated descriptors.
 
-    For each word :math:`c_i`, the differences between it and the descriptors
-    :math:`x` of an image whose nearest word it is are added up [1]_:
+    For each word :math:`c_i`, the differences to all descriptors :math:`x` of an image
+    whose nearest word is :math:`c_i` are summed [1]_:
 
     .. math:: v_i = \sum_{x :\, \mathrm{word}(x) = i} (x - c_i).
 
-    The vector of the image is all :math:`v_i` one after the other, normalised.
+    The vector of the image is the normalised concatenation of all :math:`v_i`.
 
     Parameters
     ----------
@@ -49,28 +49,28 @@ class VLAD(
         Size of a vocabulary.
 
     n_vocabularies : int, default=1
-        Number of vocabularies, of k-means from different starts, whose vectors are
+        Number of vocabularies, from k-means with different starts. Their vectors are
         concatenated.
 
     power : float, default=0.5
-        Exponent of the magnitudes of the components, which keep their signs. 1 leaves
-        them as they are.
+        Exponent of the magnitudes of the components, which keep their signs. With 1,
+        components are unchanged.
 
     intra_normalize : bool, default=True
-        Whether each :math:`v_i` is scaled to unit length, so that no word outweighs the
-        others [2]_. The whole vector always has unit length.
+        Scale each :math:`v_i` to unit length, so that all words have the same weight
+        [2]_. The whole vector always has unit length.
 
     max_iter : int, default=20
         Iterations of k-means.
 
     library : {"auto", "faiss", "sklearn"}, default="auto"
-        What does k-means, as in :class:`VisualVocabulary`.
+        Library for k-means, as in :class:`VisualVocabulary`.
 
     n_jobs : int, default=None
         Number of threads.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which descriptors k-means starts from.
+        Random state of the start of k-means.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class VLAD(
         The vocabularies.
 
     n_features_in_ : int
-        Components of a descriptor.
+        Number of components of a descriptor.
 
     References
     ----------
@@ -163,7 +163,7 @@ class VLAD(
         return self
 
     def transform(self, X) -> np.ndarray:
-        """Vectors of images.
+        """Return the vectors of images.
 
         Parameters
         ----------
@@ -173,14 +173,15 @@ class VLAD(
         Returns
         -------
         V : ndarray of shape (n_images, n_vocabularies * n_words * n_components)
-            In float32, of unit length. An image without descriptors gets zeros.
+            Vectors of unit length in float32; zeros for an image without descriptors.
         """
         check_is_fitted(self)
         offsets, descriptors = check_descriptors(X, self.n_features_in_)
         n_images = len(offsets) - 1
         width = self._n_features_out // self.n_vocabularies
         V = np.empty((n_images, self.n_vocabularies, width), dtype=np.float32)
-        # A step holds the sums in float32 and again while they are normalised.
+        # A step holds the sums in float32, and a copy of them while they are
+        # normalised.
         step = get_chunk_n_rows(8 * width, max_n_rows=n_images)
         for i, vocabulary in enumerate(self.vocabularies_):
             for start in range(0, n_images, step):
@@ -194,7 +195,7 @@ class VLAD(
         return normalize(V.reshape(n_images, -1), copy=False)
 
     def _aggregate(self, counts, descriptors, vocabulary):
-        """Sums of differences: a sparse product less each word times its count."""
+        """Return sums of differences: a sparse product minus words times counts."""
         n_words, n_components = vocabulary.words_.shape
         cells = np.repeat(np.arange(len(counts)) * n_words, counts)
         cells += vocabulary.find_words(descriptors)
@@ -231,12 +232,12 @@ class VLAD(
 class PowerNormalizer(
     DocLinkMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
 ):
-    r"""Signed power of each value, then rows of unit length.
+    r"""Signed power of each value, followed by scaling of the rows.
 
     .. math:: x_i \mapsto \mathrm{sign}(x_i) |x_i|^p
 
-    It dampens what comes in bursts, in histograms, aggregated descriptors and
-    activations alike [1]_.
+    The power reduces the weight of features that occur many times in a sample. It is
+    used for histograms, aggregated descriptors and activations [1]_.
 
     Parameters
     ----------
@@ -244,15 +245,16 @@ class PowerNormalizer(
         Exponent.
 
     norm : {"l1", "l2", "max"} or None, default="l2"
-        Norm of the rows; None leaves them as they are. Rows of zeros stay.
+        Norm to which rows are scaled. With None, rows are not scaled. Rows of zeros are
+        unchanged.
 
     Attributes
     ----------
     n_features_in_ : int
-        Width of the training data.
+        Number of features of the training data.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
+        Column names of the training data, if it has names.
 
     References
     ----------
@@ -277,7 +279,7 @@ class PowerNormalizer(
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: MatrixLike, y=None) -> Self:
-        """Check the parameters; there is nothing to learn.
+        """Check the parameters. Nothing is learned.
 
         Parameters
         ----------
@@ -296,7 +298,7 @@ class PowerNormalizer(
         return self
 
     def transform(self, X: MatrixLike) -> Matrix:
-        """Powers of the values, in rows of unit length.
+        """Return the signed powers of the values, with scaled rows.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Visual words: descriptors of images as histograms."""
+"""Vocabulary of visual words, and histograms of them."""
 
 from numbers import Integral, Real
 from tempfile import TemporaryFile
@@ -36,11 +36,11 @@ from sklearn_simlearn.feature_extraction._words import (
     take_floats,
 )
 
-# Width of soft assignment as a part of the distance to the nearest word, and the number
-# of descriptors from which that is estimated.
+# Default width of soft assignment relative to the distance to the nearest word, and
+# number of descriptors from which this distance is estimated.
 SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
 
-# Bytes of descriptors for k-means that are kept in memory.
+# Largest number of bytes of descriptors for k-means that are kept in memory.
 MAX_MEMORY = 2**32
 
 
@@ -49,8 +49,9 @@ class VisualVocabulary(
 ):
     r"""Histograms of visual words.
 
-    k-means of the descriptors of the training images gives the words. An image becomes
-    a histogram that says how often each word is the nearest one to its descriptors.
+    The words are the centres of a k-means clustering of the descriptors of the training
+    images. An image is represented by a histogram: for each word, the number of its
+    descriptors whose nearest word it is.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ class VisualVocabulary(
         Size of the vocabulary.
 
     assignment : {"hard", "soft"}, default="hard"
-        "hard" counts the nearest word of each descriptor. "soft" shares a descriptor
-        out among its `n_neighbors` nearest words [1]_, with weights
+        "hard" counts the nearest word of each descriptor. "soft" distributes a
+        descriptor over its `n_neighbors` nearest words [1]_, with weights
 
         .. math:: w_i \propto \exp\left(-\frac{d_i^2}{2 \sigma^2}\right),
             \qquad \sum_i w_i = 1,
@@ -67,60 +68,61 @@ class VisualVocabulary(
         of their distances :math:`d_i`.
 
     search : {"exact", "hnsw", "ivf"}, default="exact"
-        How nearest words are found: exactly, by a graph or by an inverted file. The
-        last two are for large vocabularies and need FAISS. With them, k-means has two
-        levels: some :math:`\sqrt{n}` cells for n words, and then the words of each
-        cell.
+        Search for the nearest words: exact, with a graph, or with an inverted file.
+        "hnsw" and "ivf" are for large vocabularies and require FAISS. With them,
+        k-means has two levels: about :math:`\sqrt{n}` cells for n words, and then the
+        words of each cell.
 
     n_neighbors : int, default=3
-        Words per descriptor if the assignment is soft.
+        Number of words per descriptor if the assignment is soft.
 
     sigma : float or None, default=None
-        Width of soft assignment. None takes a quarter of the root mean square of the
+        Width of soft assignment. If None, a quarter of the root mean square of the
         distances between training descriptors and their nearest words.
 
     max_iter : int, default=20
         Iterations of k-means.
 
     points_per_word : int or None, default=256
-        Most training descriptors that k-means takes for each word, drawn at random;
-        None takes all.
+        Largest number of training descriptors per word for k-means, drawn at random. If
+        None, all descriptors are used.
 
     library : {"auto", "faiss", "sklearn"}, default="auto"
-        What does k-means and search. "auto" is FAISS where it is installed, and
+        Library for k-means and search. "auto" selects FAISS if it is installed, and
         scikit-learn otherwise.
 
     n_jobs : int, default=None
         Number of threads.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which descriptors k-means starts from and which ones it takes. An int
-        makes words repeatable.
+        Random state of the selection of descriptors and of the start of k-means. Pass
+        an int for reproducible words.
 
     Attributes
     ----------
     words_ : ndarray of shape (n_words, n_components), dtype float32
-        The words. :class:`~sklearn_simlearn.SparseMahalanobisLearner` takes them as
-        `words`.
+        The words. They can be passed to
+        :class:`~sklearn_simlearn.SparseMahalanobisLearner` as `words`.
 
     library_ : {"faiss", "sklearn"}
-        What did k-means.
+        Library that was used for k-means.
 
     sigma_ : float
         Width of soft assignment, if the assignment is soft.
 
     n_features_in_ : int
-        Components of a descriptor.
+        Number of components of a descriptor.
 
     Notes
     -----
-    Descriptors may be larger than the memory, mapped from one file or from many, as
-    :meth:`LocalFeatures.load` and ``numpy.load(..., mmap_mode="r")`` give them. k-means
-    in two levels reads them in blocks, and holds half a GiB of them at a time besides
-    the words. That is the way to large vocabularies, of 500,000 words for example. With
-    ``search="exact"``, FAISS uses descriptors in float32 where they are if they are in
-    one array and all of them are taken; otherwise, more than 4 GiB of them go to a
-    temporary file. With scikit-learn, they have to fit into memory.
+    Descriptors may be larger than the memory if they are mapped from one or more files,
+    for example by :meth:`LocalFeatures.load` or ``numpy.load(..., mmap_mode="r")``.
+    With "hnsw" and "ivf", k-means reads them in blocks and holds half a GiB of
+    descriptors at a time, in addition to the words. Use this for large vocabularies,
+    for example of 500,000 words. With ``search="exact"``, FAISS does not copy
+    descriptors if they are one array in float32 and all of them are used. Otherwise,
+    they are copied; if the copy is larger than 4 GiB, it is a temporary file. With
+    scikit-learn, descriptors must fit into memory.
 
     References
     ----------
@@ -181,7 +183,7 @@ class VisualVocabulary(
 
     @classmethod
     def from_words(cls, words: ArrayLike, **params) -> Self:
-        """A vocabulary of words that are known already, ready to transform.
+        """Return a fitted vocabulary of given words.
 
         Parameters
         ----------
@@ -189,12 +191,12 @@ class VisualVocabulary(
             The words.
 
         **params : dict
-            Parameters of the vocabulary. Soft assignment needs a `sigma`.
+            Parameters of the vocabulary. Soft assignment requires `sigma`.
 
         Returns
         -------
         vocabulary : VisualVocabulary
-            Fitted. A pipeline that is going to be fitted takes it within a
+            Fitted vocabulary. To use it in a pipeline that is fitted, wrap it in a
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         words = check_array(words, dtype=np.float32, order="C")
@@ -202,8 +204,8 @@ class VisualVocabulary(
         self._validate_params()
         if self.assignment == "soft" and self.sigma is None:
             raise ValueError(
-                "sigma=None is estimated from descriptors, and here are only words: "
-                "pass a number."
+                "sigma=None is estimated from descriptors, which are not available "
+                "here. Pass a number."
             )
         self._set_words(words, choose_library(self.library, self.search), self.sigma)
         return self
@@ -215,8 +217,8 @@ class VisualVocabulary(
         Parameters
         ----------
         X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
-            Descriptors of the training images. How they are divided among arrays does
-            not matter here, and arrays may be mapped from files.
+            Descriptors of the training images. Their division into arrays has no effect
+            on the words. Arrays may be mapped from files.
 
         y : Ignored
             Not used, present for API consistency.
@@ -230,7 +232,7 @@ class VisualVocabulary(
         descriptors = check_descriptors(X, join=False)[1]
         if len(descriptors) < self.n_words:
             raise ValueError(
-                f"n_words={self.n_words} needs at least as many descriptors; got "
+                f"n_words={self.n_words} requires at least as many descriptors; got "
                 f"{len(descriptors)}. Lower n_words, or fit on more images."
             )
         with replacing_state(self):
@@ -252,7 +254,7 @@ class VisualVocabulary(
         return self
 
     def transform(self, X) -> sparse.csr_array:
-        """Histograms of words.
+        """Return histograms of words.
 
         Parameters
         ----------
@@ -284,7 +286,7 @@ class VisualVocabulary(
         return histograms.tocsr()
 
     def assign(self, X: LocalFeatures) -> LocalFeatures:
-        """The same features with their nearest words.
+        """Return the same features with their nearest words.
 
         Parameters
         ----------
@@ -294,13 +296,13 @@ class VisualVocabulary(
         Returns
         -------
         features : LocalFeatures
-            With `words`; all else is shared with `X`.
+            Features with `words`, which share all other arrays with `X`.
         """
         check_is_fitted(self)
         return X.replace_words(self.find_words(check_descriptors(X)[1]))
 
     def find_words(self, descriptors: np.ndarray) -> np.ndarray:
-        """Nearest word of each descriptor.
+        """Return the nearest word of each descriptor.
 
         Parameters
         ----------
@@ -318,10 +320,10 @@ class VisualVocabulary(
             words[start : start + len(block)] = self._find(block, 1)[1].ravel()
         return words
 
-    # -- inputs are sound from here on --
+    # -- private methods, with valid inputs --
 
     def _draw(self, n_points, rng):
-        """Numbers of the training descriptors, ascending; None for all of them."""
+        """Return the sorted numbers of the training descriptors; None for all."""
         if self.points_per_word is None:
             return None
         n = self.points_per_word * self.n_words
@@ -359,7 +361,7 @@ class VisualVocabulary(
         return len(self.words_)
 
     def __getstate__(self):
-        # An index of FAISS cannot be pickled; it is opened again when it is needed.
+        # An index of FAISS cannot be pickled. It is opened again when it is needed.
         state = dict(super().__getstate__())
         index = state.pop("_index", None)
         if index is not None and self.search != "exact":
@@ -375,12 +377,14 @@ class VisualVocabulary(
 def gather(
     descriptors: np.ndarray | StackedRows, rows: np.ndarray | None
 ) -> np.ndarray:
-    """Descriptors in float32: all where they are if that is possible, or copies of
-    some in memory, or in a temporary file if they are many."""
+    """Return descriptors in float32, without a copy if possible.
+
+    A large copy is a temporary file.
+    """
     is_array = isinstance(descriptors, np.ndarray)
     if rows is None and is_array and descriptors.dtype == np.float32:
         for _ in float_blocks(descriptors):
-            pass  # all of them are finite
+            pass  # checks that all of them are finite
         return descriptors
     rows = np.arange(len(descriptors)) if rows is None else rows
     shape = (len(rows), descriptors.shape[1])
@@ -392,25 +396,26 @@ def gather(
 
 
 def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
-    """exp(-d^2 / 2 sigma^2) of squared distances, nearest first, divided by the sum."""
+    """Return exp(-d^2 / 2 sigma^2) of squared distances, divided by their sum."""
     with np.errstate(under="ignore", over="ignore"):
-        # Relative to the nearest word, whose weight is 1 then whatever its distance.
+        # Distances are relative to the nearest word, so that its weight is 1 before
+        # scaling.
         weights = np.exp((squares[:, :1] - squares) / (2 * sigma) / sigma)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
 def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
-    """Where images begin among the descriptors, and these.
+    """Return the offsets of images among the descriptors, and the descriptors.
 
     Parameters
     ----------
     X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
 
     n_components : int, default=None
-        What descriptors must have; anything if None.
+        Required number of components; any number if None.
 
     join : bool, default=True
-        Whether arrays of several images are joined, or used where they are.
+        Concatenate the arrays of several images; otherwise use them without a copy.
 
     Returns
     -------
@@ -421,14 +426,15 @@ def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
     if isinstance(X, LocalFeatures):
         if X.descriptors is None:
             raise ValueError(
-                "The features have no descriptors: extract or load them with these."
+                "The features have no descriptors. Extract or load them with "
+                "descriptors."
             )
         offsets, descriptors = X.offsets, X.descriptors
     else:
         if isinstance(X, np.ndarray) and X.ndim == 2:
             raise ValueError(
-                "Descriptors come image by image, but X is one array of 2 dimensions: "
-                "pass LocalFeatures, or a list with an array per image."
+                "X is one array of 2 dimensions, but descriptors must be grouped by "
+                "image. Pass LocalFeatures, or a list with one array per image."
             )
         parts = [_check_part(part, i) for i, part in enumerate(X)]
         if num_samples(parts) == 0:
@@ -436,7 +442,7 @@ def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
             raise ValueError(
-                "All descriptors must have one number of components; got "
+                "All descriptors must have the same number of components; got "
                 f"{sorted(widths)}."
             )
         offsets = np.append(0, np.cumsum([len(part) for part in parts]))
@@ -456,7 +462,7 @@ def _check_part(part, i):
     part = np.asarray(part)
     if part.ndim != 2 or part.dtype.kind not in "biuf" or part.shape[1] == 0:
         raise ValueError(
-            "Descriptors of an image are numbers of shape (n_points, n_components); "
-            f"got {part.dtype} of shape {part.shape} for image {i}."
+            "Descriptors of an image must be numbers of shape (n_points, "
+            f"n_components); got {part.dtype} of shape {part.shape} for image {i}."
         )
     return part

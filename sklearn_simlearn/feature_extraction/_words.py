@@ -1,4 +1,4 @@
-"""k-means and the search for nearest words, by FAISS or by scikit-learn."""
+"""k-means and the search for nearest words, with FAISS or scikit-learn."""
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -7,27 +7,28 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn_simlearn._core.threads import faiss_threads
 from sklearn_simlearn.feature_extraction._optional import has_faiss, import_optional
 
-# Descriptors that are converted and compared at a time.
+# Number of descriptors that are converted and compared at a time.
 BLOCK = 2**16
 
-# k-means in two levels: descriptors that decide about a cell, and bytes of descriptors
-# whose cells are divided into words together.
+# k-means in two levels: number of descriptors per cell for the first level, and bytes
+# of descriptors that are held at a time in the second level.
 POINTS_PER_CELL, MAX_CELL_BYTES = 256, 2**29
 
-# Chosen on UKbench descriptors by `benchmarks/bench_features.py`: more than 99.5 % of
-# the descriptors get their nearest word. The search in a graph follows the fourth root
-# of the number of words above that of UKbench, or it would miss more and more.
+# Chosen on UKbench descriptors with `benchmarks/bench_features.py`: more than 99.5 % of
+# the descriptors get their nearest word. For larger vocabularies than that of UKbench,
+# the list of candidates in a graph grows with the fourth root of the number of words;
+# otherwise, the share of missed words would rise.
 HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH, HNSW_WORDS = 16, 200, 32, 20_000
-IVF_PROBED = 1 / 6  # part of the cells that is searched
+IVF_PROBED = 1 / 6  # share of the cells that is searched
 
 
 def choose_library(library: str, search: str) -> str:
-    """Which library is to be used; an approximate search needs FAISS."""
+    """Return the library to use; an approximate search requires FAISS."""
     if search != "exact":
         if library == "sklearn":
             raise ValueError(
-                f"search={search!r} needs FAISS, since scikit-learn searches exactly: "
-                "pass library='faiss' or 'auto'."
+                f"search={search!r} requires FAISS, because scikit-learn searches "
+                "exactly. Pass library='faiss' or 'auto'."
             )
         library = "faiss"
     elif library == "auto":
@@ -38,12 +39,12 @@ def choose_library(library: str, search: str) -> str:
 
 
 def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
-    """Centres of k-means, which starts from random descriptors.
+    """Return the centres of k-means, which starts from random descriptors.
 
     Parameters
     ----------
     X : ndarray of shape (n_points, n_components), dtype float32
-        Descriptors. They may be mapped into memory: FAISS makes no copy of them.
+        Descriptors. They may be mapped into memory, because FAISS does not copy them.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
     clustering = faiss.Clustering(X.shape[1], n_words)
     clustering.niter = max_iter
     clustering.seed = seed
-    # The number of points is the caller's choice, not FAISS'.
+    # The caller has chosen the points, so FAISS must not select some of them.
     clustering.min_points_per_centroid = 1
     clustering.max_points_per_centroid = len(X) // n_words + 1
     with faiss_threads(n_threads):
@@ -68,20 +69,20 @@ def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
 
 
 def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
-    """Centres of k-means in two levels: cells, and then the words of each cell.
+    """Return the centres of k-means in two levels: cells, then words of each cell.
 
-    A cell gets words in proportion to its descriptors. With as many cells as words per
-    cell, a descriptor is compared with twice the square root of `n_words` centres in
-    an iteration, instead of with all of them.
+    The number of words of a cell is proportional to its number of descriptors. If the
+    number of cells is the number of words per cell, a descriptor is compared with twice
+    the square root of `n_words` centres in an iteration, instead of with all centres.
 
     Parameters
     ----------
     X : ndarray or StackedRows of shape (n_points, n_components)
-        Descriptors of any type. They may be mapped into memory: they are read in
-        blocks, and those of some cells at a time are kept.
+        Descriptors of any type. They may be mapped into memory, because they are read
+        in blocks, and only those of some cells are held at a time.
 
     rows : int ndarray or None
-        The descriptors to take, ascending; all if None.
+        Numbers of the descriptors to use, in ascending order; all if None.
 
     Returns
     -------
@@ -100,7 +101,8 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
 
     n_points = np.bincount(cells, minlength=n_cells)
     stops = np.cumsum(n_points)
-    # Rounded sums of shares: a cell gets no more words than it has descriptors.
+    # Cumulative sums are rounded, so that a cell has at most as many words as
+    # descriptors.
     word_stops = stops * n_words // len(rows)
     words = np.empty((n_words, X.shape[1]), dtype=np.float32)
     n_together = max(1, MAX_CELL_BYTES // (4 * X.shape[1]))
@@ -122,12 +124,12 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
                     **options,
                 )
         first = last
-        del points  # before those of the next cells are read
+        del points  # free memory before the next cells are read
     return words
 
 
 class WordSearch:
-    """Nearest words of descriptors.
+    """Search for the nearest words of descriptors.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ class WordSearch:
     search : {"exact", "hnsw", "ivf"}
 
     graph : ndarray of uint8, default=None
-        What `to_bytes` gave, to be opened instead of built.
+        Result of `to_bytes`, opened instead of building a graph.
     """
 
     def __init__(self, words, *, library, search, graph=None):
@@ -149,7 +151,7 @@ class WordSearch:
         faiss = import_optional("faiss", "vision", f"search={search!r}")
         self._cells = None
         if search == "hnsw":
-            # A few words, evenly spaced, for an order of descriptors: see `find`.
+            # A few evenly spaced words, by which `find` sorts descriptors.
             self._cells = faiss.IndexFlatL2(words.shape[1])
             step = max(1, int(len(words) ** 0.5))
             self._cells.add(np.ascontiguousarray(words[::step]))
@@ -157,25 +159,25 @@ class WordSearch:
             self._index = faiss.deserialize_index(graph)
             return
         self._index = _make_index(faiss, words.shape[1], len(words), search)
-        # With one thread a graph does not depend on which one comes first.
+        # With one thread, the graph is deterministic.
         with faiss_threads(1):
             if not self._index.is_trained:
                 self._index.train(words)
             self._index.add(words)
 
     def to_bytes(self):
-        """The index as an array, which is cheaper to open than to build."""
+        """Return the index as an array, which is faster to open than to build again."""
         faiss = import_optional("faiss", "vision", "An approximate search")
         return faiss.serialize_index(self._index)
 
     def find(self, X, n_neighbors, n_threads):
-        """Squared distances and words, nearest first, of float32 descriptors."""
+        """Return squared distances and words of float32 descriptors, nearest first."""
         if self._library == "faiss":
             with faiss_threads(n_threads):
                 if self._cells is None:
                     return self._index.search(X, n_neighbors)
-                # Descriptors that are alike take the same way through the graph: one
-                # after the other, they find it in the cache.
+                # Similar descriptors visit the same nodes of the graph. If they are
+                # searched one after another, these nodes are in the cache.
                 order = np.argsort(self._cells.search(X, 1)[1].ravel(), kind="stable")
                 found = self._index.search(X[order], n_neighbors)
                 place = np.argsort(order)
@@ -203,7 +205,7 @@ def _make_index(faiss, n_components, n_words, search):
 
 
 class StackedRows:
-    """Arrays one below the other, without a copy.
+    """Vertical stack of arrays, without a copy.
 
     Parameters
     ----------
@@ -220,7 +222,7 @@ class StackedRows:
         return self.shape[0]
 
     def __getitem__(self, rows):
-        """Copies of rows: a slice, or ascending numbers."""
+        """Return copies of rows, given by a slice or by ascending numbers."""
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         if len(rows) == 0:
             return np.empty((0, self.shape[1]), dtype=self.dtype)
@@ -240,7 +242,7 @@ class StackedRows:
 
 
 def float_blocks(X, rows=None):
-    """Starts and float32 copies or views of blocks of descriptors, all finite."""
+    """Yield starts and float32 blocks of descriptors; raise unless they are finite."""
     for start in range(0, len(X) if rows is None else len(rows), BLOCK):
         part = slice(start, start + BLOCK)
         block = np.ascontiguousarray(
@@ -252,7 +254,7 @@ def float_blocks(X, rows=None):
 
 
 def take_floats(X, rows, places=None, out=None):
-    """Some descriptors in float32, in their order or each at its place."""
+    """Return some descriptors in float32, in order or at given positions."""
     if out is None:
         out = np.empty((len(rows), X.shape[1]), dtype=np.float32)
     for start, block in float_blocks(X, rows):

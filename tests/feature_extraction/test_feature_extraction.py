@@ -1,4 +1,4 @@
-"""From photographs to a served learner, and what all transformers have in common."""
+"""Pipelines from photographs to an index, and common properties of transformers."""
 
 import shutil
 
@@ -33,7 +33,7 @@ N_OBJECTS, N_VIEWS = 6, 4
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
-    """A folder of views of textured objects, turned and lit differently."""
+    """Write a folder of views of textured objects; vary rotation and light."""
     root = tmp_path_factory.mktemp("photographs")
     rng = np.random.default_rng(0)
     for i in range(N_OBJECTS):
@@ -69,7 +69,7 @@ def test_pipeline_fits_searches_and_serves(photographs, tmp_path):
     _, found = index.search(paths[5:6], k=N_VIEWS)
     assert found[0, 0] == paths[5]
     assert sum("object 1" in path for path in found[0]) >= 3
-    # Saved without pickle; a photograph may also come as bytes.
+    # The index is saved without pickle. A query may be a file as bytes.
     index.save(tmp_path / "index")
     opened = SimilarityIndex.load(tmp_path / "index", trusted=())
     assert_array_equal(opened.search(paths[5:6], k=N_VIEWS)[1], found)
@@ -95,7 +95,7 @@ def test_grid_search_with_a_cache(photographs, tmp_path, monkeypatch):
     )
     search.fit(paths, y)
     assert 0.5 < search.best_score_ <= 1
-    # 2 folds of training images once and the refit; test images of 4 x 2 searches.
+    # Training images of 2 folds and of the refit, and test images of 4 x 2 fits.
     n_training = sum(n == len(paths) // 2 for n in calls) - 4 * 2
     assert n_training == 2
     assert sum(n == len(paths) for n in calls) == 1
@@ -104,7 +104,7 @@ def test_grid_search_with_a_cache(photographs, tmp_path, monkeypatch):
 def test_other_chains_of_transformers(photographs):
     paths, y = load_image_folder(photographs, return_X_y=True)
     features = make_pipeline(ImageReader(), LocalDescriptors(150)).fit_transform(paths)
-    # Local features are cut into folds by image.
+    # Local features are split into folds by image.
     scores = cross_val_score(
         make_pipeline(VLAD(8, random_state=0), CosineSimilarity(use_idf=False)),
         features,
@@ -169,13 +169,13 @@ def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
     assert "data:image/jpeg" in report.read_text(encoding="utf-8")
     assert "24 samples" in output.out
     assert "1 of 25 images cannot be read" in output.err
-    assert "notes.jpg is no JPEG" in output.err
+    assert "notes.jpg is not a JPEG" in output.err
     for query in (folder / "object 1" / "view 0.jpg", folder / "object 1"):
         assert command_line.main(["search", index, str(query), "-k", "3"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == (N_VIEWS if query.is_dir() else 1)
         assert lines[0].split("\t")[1].startswith(str(folder / "object 1"))
-    # The lines that it advises make the same counts.
+    # The suggested lines of code give the same counts.
     found = read_photographs(folder, seed=0)
     names = {}
     exec("\n".join(found.write_lines()), names)
@@ -215,12 +215,12 @@ def test_table_of_images(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "names no images"),
-        (b"path,label\n", "names no images"),
+        (b"", "has no images"),
+        (b"path,label\n", "has no images"),
         (b"file,label\na,b\n", "must have the columns path and label"),
         (b"path,label\na\n", "Line 2"),
         (b"path,label\n,b\n", "Line 2"),
-        (b"\xff\xfe\n", "no CSV file in UTF-8"),
+        (b"\xff\xfe\n", "not a CSV file in UTF-8"),
     ],
 )
 def test_bad_tables(tmp_path, content, message):
@@ -231,7 +231,7 @@ def test_bad_tables(tmp_path, content, message):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="names no images"):
+    with pytest.raises(ValueError, match="has no images"):
         load_image_folder(tmp_path)
     with pytest.raises(ValueError, match="neither a folder nor a CSV file"):
         load_image_folder(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""ImageReader, ImageSequence, LocalDescriptors: every image that may come along."""
+"""ImageReader, ImageSequence and LocalDescriptors, with valid and invalid images."""
 
 import io
 import pickle
@@ -24,14 +24,14 @@ from sklearn_simlearn.feature_extraction._decode import read_header
 
 
 def make_picture(height=40, width=60, seed=0):
-    """A smooth colour picture without symmetry."""
+    """Return a smooth colour picture without symmetry."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (5, 8, 3), dtype=np.uint8)
     return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
 def encode(picture, kind, **options):
-    """A file by Pillow; red, green and blue."""
+    """Return a file written by Pillow from red, green and blue."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     file = io.BytesIO()
     image.save(file, kind, **options)
@@ -39,7 +39,7 @@ def encode(picture, kind, **options):
 
 
 def make_png(width, height, data=b"\0" * 1000):
-    """A PNG file whose header may claim anything."""
+    """Return a PNG file with a given size in its header."""
 
     def chunk(name, body):
         return (
@@ -64,7 +64,7 @@ def read_one(source, **params):
 PICTURE = make_picture()
 
 
-# -- right pictures --
+# -- valid pictures --
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -202,7 +202,7 @@ def test_arrays_of_every_type(dtype):
         assert found.shape == (3, 5, 3)
         assert found.dtype == np.uint8
         assert_array_equal(found[1], 255)
-        # A last channel of zeros hides what is below.
+        # An alpha channel of zeros makes all pixels transparent.
         assert_array_equal(found[0], 255 if n_channels in (2, 4) else 0)
 
 
@@ -211,7 +211,7 @@ def test_large_pictures_are_scaled_down():
     assert read_one(picture, max_size=None).shape == (300, 200, 3)
     assert read_one(picture, max_size=150).shape == (150, 100, 3)
     assert read_one(np.zeros((1, 900)), max_size=30).shape == (1, 30, 3)
-    # A JPEG file of a camera, at 1 / 8 of its size while it is decoded.
+    # A JPEG file of a camera, scaled to 1 / 8 while it is decoded.
     camera = encode(make_picture(2880, 3840), "JPEG", quality=60)
     images = ImageReader(max_size=480).fit_transform([camera])
     assert images.read(0, "gray").shape == (360, 480)
@@ -250,7 +250,7 @@ def test_file_that_goes_away(tmp_path):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        ("a.jpg", "come in a sequence"),
+        ("a.jpg", "must be a sequence"),
         ([], "There are no images"),
         ([1.5], "at position 0"),
         ([np.zeros((2, 2)), np.zeros(3)], "at position 1"),
@@ -262,7 +262,7 @@ def test_what_is_no_sequence_of_images(X, message):
         ImageReader().fit_transform(X)
 
 
-# -- wrong pictures --
+# -- invalid pictures --
 
 
 def make_bad_files():
@@ -280,16 +280,16 @@ def make_bad_files():
     second = restarts.index(b"\xff\xd1")
     return {
         "empty.jpg": (b"", "is empty"),
-        "text.jpg": (b"This is no image." * 9, "is no JPEG"),
-        "cut.jpg": (jpeg[: len(jpeg) // 2], "cut short"),
-        "cut.png": (png[: len(png) // 2], "cut short"),
-        "cut.webp": (webp[: len(webp) // 2], "cut short"),
-        "cut.gif": (gif[: len(gif) // 2], "cut short"),
-        "cut.bmp": (bmp[: len(bmp) // 2], "cut short"),
-        "cut.tiff": (tiff[: len(tiff) // 2], "cut short"),
-        "head.jpg": (jpeg[:12], "cut short"),
-        "head.png": (png[:20], "cut short"),
-        "head.tiff": (tiff[:6], "cut short"),
+        "text.jpg": (b"This is not an image." * 9, "is not a JPEG"),
+        "cut.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
+        "cut.png": (png[: len(png) // 2], "truncated"),
+        "cut.webp": (webp[: len(webp) // 2], "truncated"),
+        "cut.gif": (gif[: len(gif) // 2], "truncated"),
+        "cut.bmp": (bmp[: len(bmp) // 2], "truncated"),
+        "cut.tiff": (tiff[: len(tiff) // 2], "truncated"),
+        "head.jpg": (jpeg[:12], "truncated"),
+        "head.png": (png[:20], "truncated"),
+        "head.tiff": (tiff[:6], "truncated"),
         "marker.jpg": (bytes(marker), "is damaged"),
         "lost.jpg": (restarts[:first] + restarts[second:], "not in order"),
         "flipped.png": (bytes(bits), "checksum of PNG"),
@@ -311,14 +311,14 @@ def test_a_folder_of_bad_images_in_one_report(tmp_path, capfd):
     cv2.imwrite(str(tmp_path / "tiny.png"), PICTURE[:1, :1])
     names = [*bad, "folder.jpg", "missing.jpg", "good.png", "tiny.png"]
     messages = {name: message for name, (_, message) in bad.items()}
-    messages |= {"folder.jpg": "is no file", "missing.jpg": "does not exist"}
+    messages |= {"folder.jpg": "is not a file", "missing.jpg": "does not exist"}
     paths = [tmp_path / name for name in names]
 
     with pytest.raises(UnreadableImagesError) as caught:
         ImageReader().fit_transform(paths)
     assert f"{len(messages)} of {len(paths)} images cannot be read" in str(caught.value)
     assert "ERROR" not in capfd.readouterr().err
-    # Pickled, as it comes back from a worker of a grid search.
+    # The error is pickled if a worker of a grid search raises it.
     error = pickle.loads(pickle.dumps(caught.value))
     assert error.failures == caught.value.failures
     for row, name in enumerate(names):
@@ -342,7 +342,7 @@ def test_a_folder_of_bad_images_in_one_report(tmp_path, capfd):
 
 
 def test_damage_within_compressed_data_changes_the_picture_or_is_found():
-    """What decoders take for a picture is no error, and nothing crashes."""
+    """Check that damaged files raise the documented error or are decoded."""
     data = encode(make_picture(100, 150), "JPEG", quality=95)
     start = data.index(b"\xff\xda")
     rng = np.random.default_rng(0)
@@ -405,7 +405,7 @@ def test_header_that_claims_too_much(kind):
 
 
 def test_the_first_of_two_widths_counts():
-    """libtiff reads the first, so it is the one to be checked."""
+    """Check that the first of repeated tags counts, as in libtiff."""
     sides = [(256, 60_000), (256, 1), (257, 60_000), (257, 1)]
     entries = (struct.pack("<HHII", tag, 4, 1, side) for tag, side in sides)
     data = struct.pack("<4sIH", b"II*\0", 8, 4) + b"".join(entries) + bytes(4)
@@ -445,7 +445,7 @@ def test_sift_against_opencv():
         found = features[i]
         n = found.n_points
         assert 0 < n <= 50
-        # OpenCV may give more, as strong as the last one.
+        # OpenCV may return more features that are as strong as the last one.
         assert len(points) >= n
         where = {(p.pt, p.size, p.angle): d for p, d in zip(points, expected)}  # noqa: B905
         for j in range(n):
@@ -457,7 +457,7 @@ def test_sift_against_opencv():
 
 
 def test_no_more_features_than_asked_for():
-    """Squares in a grid are equally strong, so OpenCV returns all of them."""
+    """Check equally strong features of a grid, all of which OpenCV returns."""
     tile = np.zeros((32, 32), dtype=np.uint8)
     tile[10:22, 10:22] = 255
     image = np.tile(tile, (6, 6))

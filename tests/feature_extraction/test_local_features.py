@@ -1,4 +1,4 @@
-"""LocalFeatures: images as rows, storage, refusals."""
+"""LocalFeatures: images as rows, storage and errors."""
 
 import pickle
 
@@ -117,7 +117,7 @@ def test_save_and_load(tmp_path, mmap, dtype):
     assert_equal_features(opened, features)
     assert not opened.x.flags.writeable
     assert_equal_features(pickle.loads(pickle.dumps(opened)), features)
-    # Saving again replaces, also while the old arrays are mapped.
+    # A second save replaces the arrays even if the old ones are memory-mapped.
     opened[:2].save(tmp_path / "features")
     assert_equal_features(LocalFeatures.load(tmp_path / "features"), features[:2])
     assert_equal_features(opened, features)
@@ -126,11 +126,11 @@ def test_save_and_load(tmp_path, mmap, dtype):
 def test_save_keeps_away_from_other_content(tmp_path):
     index = SimilarityIndex(CosineSimilarity().fit(np.eye(3))).fit(np.eye(3))
     index.save(tmp_path, include_estimator=False)
-    with pytest.raises(ValueError, match="folder of their own"):
+    with pytest.raises(ValueError, match="in another folder"):
         make_features().save(tmp_path)
-    with pytest.raises(ValueError, match="holds no local features"):
+    with pytest.raises(ValueError, match="does not hold local features"):
         LocalFeatures.load(tmp_path)
-    with pytest.raises(ValueError, match=r"holds no index\.json"):
+    with pytest.raises(ValueError, match=r"has no index\.json"):
         LocalFeatures.load(tmp_path / "nowhere")
 
 
@@ -165,7 +165,7 @@ def test_damage_is_found(tmp_path, name):
     [
         ({"offsets": [0, 2, 1, 9, 9]}, "never descend"),
         ({"offsets": [1, 2, 3, 4, 9]}, "start at 0"),
-        ({"offsets": np.array([], dtype=int)}, "one more than images"),
+        ({"offsets": np.array([], dtype=int)}, "one more than the images"),
         ({"offsets": [0.0, 9.0]}, "must be integers"),
         ({"offsets": np.array([0, 5, 3, 4, 9], dtype=np.uint64)}, "never descend"),
         ({"x": [1.0]}, "x must hold 9 numbers"),

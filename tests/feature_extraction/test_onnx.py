@@ -1,4 +1,4 @@
-"""ONNXDescriptors, with small networks made here."""
+"""ONNXDescriptors with small networks."""
 
 import pickle
 import re
@@ -19,7 +19,7 @@ PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
 
 
 def save_network(path, *, shape=("n", 3, "h", "w")):
-    """x -> maps = relu(3 x + 1) -> means over all places -> twice."""
+    """Write a network: x -> maps = relu(3 x + 1) -> means of the maps -> twice."""
     axes = [2, 3] if shape[1] == 3 else [1, 2]
     nodes = [
         helper.make_node("Mul", ["x", "three"], ["scaled"]),
@@ -114,8 +114,8 @@ def test_habits_of_estimators(tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"layer": "nowhere"}, "has no value 'nowhere'; among those it has are"),
-        ({"layer": "shape"}, r"no value per image: it has the shape \(4,\) for 1"),
+        ({"layer": "nowhere"}, "has no value 'nowhere'. Some of its values are"),
+        ({"layer": "shape"}, r"not a value per image: its shape is \(4,\) for 1"),
         ({"mean": (0, 0)}, "mean must hold 3 numbers"),
         ({"std": (1, 0, 1)}, "std must not be 0"),
     ],
@@ -128,13 +128,13 @@ def test_bad_parameters(tmp_path, params, message):
 
 def test_bad_networks(tmp_path):
     path = save_network(tmp_path / "net.onnx", shape=("n", 4, 8, 8))
-    with pytest.raises(ValueError, match=r"must take images of shape \(n, 3"):
+    with pytest.raises(ValueError, match=r"must accept images of shape \(n, 3"):
         ONNXDescriptors(path).fit(make_images())
     with pytest.raises(FileNotFoundError):
         ONNXDescriptors(tmp_path / "none.onnx").fit(make_images())
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no network")
-    with pytest.raises(ValueError, match=r"broken\.onnx is no network"):
+    with pytest.raises(ValueError, match=r"broken\.onnx is not a network"):
         ONNXDescriptors(broken).fit(make_images())
 
 

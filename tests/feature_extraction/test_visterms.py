@@ -25,7 +25,7 @@ def make_images(n=4, height=70, width=90, seed=0):
 
 
 def naive_pattern(gray, y, x):
-    """Number of the pattern of one pixel, by the book."""
+    """Return the number of the pattern of one pixel, computed by the definition."""
     height, width = gray.shape
 
     def value(v, u):
@@ -144,7 +144,7 @@ def test_habits_of_estimators():
     ]
     copy = pickle.loads(pickle.dumps(visterms))
     assert abs(copy.transform(images) - H).max() == 0
-    # A frame of a sparse result is refused, and only where there is a result.
+    # A sparse result as a frame raises an error, but only in `transform`.
     framed = clone(visterms).set_output(transform="pandas").fit(images)
     with pytest.raises(ValueError, match="outputs a scipy sparse matrix"):
         framed.transform(images)

@@ -1,4 +1,4 @@
-"""VisualVocabulary, VLAD, PowerNormalizer: against naive references."""
+"""VisualVocabulary, VLAD and PowerNormalizer against naive references."""
 
 import pickle
 import re
@@ -26,7 +26,7 @@ LIBRARIES = ["faiss", "sklearn"]
 
 
 def make_descriptors(n_images=12, n_points=40, n_components=8, seed=0):
-    """Descriptors of images around common centres; the third image has none."""
+    """Return descriptors of images around common centres. The third image has none."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(20, n_components)) * 3
     parts = []
@@ -100,7 +100,7 @@ def test_soft_assignment_against_a_loop(library):
 
 
 def test_k_means_of_both_libraries_is_as_good():
-    """Words of either are where a run of k-means ends: at the means of their points."""
+    """Check that words of both libraries are the means of their points."""
     errors = {}
     X = np.concatenate(PARTS)
     for library in LIBRARIES:
@@ -124,12 +124,12 @@ def test_approximate_search_agrees(search):
     X = np.concatenate(parts)
     agreement = np.mean(exact.find_words(X) == other.find_words(X))
     assert agreement > 0.97
-    # The index is kept by what pickles, and opened again.
+    # The index is pickled as bytes and opened again.
     again = pickle.loads(pickle.dumps(other))
     assert_array_equal(again.find_words(X), other.find_words(X))
     fitted = clone(other).set_params(n_words=50, max_iter=3, random_state=0).fit(parts)
     assert fitted.words_.shape == (50, 16)
-    with pytest.raises(ValueError, match="pass library='faiss'"):
+    with pytest.raises(ValueError, match="Pass library='faiss'"):
         clone(other).set_params(library="sklearn").fit(parts)
 
 
@@ -225,8 +225,8 @@ def test_k_means_in_two_levels(search, monkeypatch, tmp_path):
         for model in (exact, vocabulary)
     ]
     assert errors[1] < 1.15 * errors[0]
-    # The words do not depend on how many descriptors are held at a time, on the file
-    # they come from, on their type or on threads.
+    # The words do not depend on the number of descriptors held at a time, on their
+    # file, on their type or on threads.
     module = "sklearn_simlearn.feature_extraction._words"
     monkeypatch.setattr(f"{module}.MAX_CELL_BYTES", 10_000)
     monkeypatch.setattr(f"{module}.BLOCK", 50)
@@ -264,7 +264,7 @@ def test_from_words():
     assert_array_equal(vocabulary.find_words(np.eye(2, 8)), [0, 1])
     soft = VisualVocabulary.from_words(words, assignment="soft", sigma=0.1)
     assert_allclose(soft.transform([np.eye(1, 8)]).toarray()[0, 0], 1)
-    with pytest.raises(ValueError, match="pass a number"):
+    with pytest.raises(ValueError, match="Pass a number"):
         VisualVocabulary.from_words(words, assignment="soft")
     with pytest.raises(ValueError, match="search"):
         VisualVocabulary.from_words(words, search="fast")
@@ -295,7 +295,7 @@ def test_equal_descriptors_and_one_word():
         (np.ones((30, 3)), "one array of 2 dimensions"),
         ([np.ones(3)], r"shape \(n_points, n_components\)"),
         ([np.array([["a"]])], r"shape \(n_points, n_components\)"),
-        ([np.ones((20, 3)), np.ones((20, 4))], "one number of components"),
+        ([np.ones((20, 3)), np.ones((20, 4))], "same number of components"),
         ([np.full((20, 3), np.nan)], "must be finite"),
         ([np.full((20, 3), 1e300)], "must be finite in single precision"),
         ([np.ones((4, 3))], "Lower n_words"),
@@ -328,7 +328,7 @@ def test_habits_of_estimators(estimator):
     copy = pickle.loads(pickle.dumps(fitted))
     first, second = copy.transform(PARTS), fitted.transform(PARTS)
     assert abs(first - second).max() == 0
-    # A fit that fails leaves the old state.
+    # A fit that fails keeps the old state.
     with pytest.raises(ValueError, match="There are no images"):
         fitted.fit([])
     assert abs(fitted.transform(PARTS) - second).max() == 0
