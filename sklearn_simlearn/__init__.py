@@ -7,6 +7,7 @@ from sklearn_simlearn.mahalanobis import SparseMahalanobisLearner
 from sklearn_simlearn.memory import MemoryVectorQuery
 from sklearn_simlearn.oasis import OASIS
 from sklearn_simlearn.posterior import ClassPosteriorSimilarity
+from sklearn_simlearn.query_map import QueryDocumentMap
 from sklearn_simlearn.two_covariance import TwoCovarianceSimilarity
 
 __version__ = "0.2.0.dev0"
@@ -17,6 +18,7 @@ __all__ = [
     "ClassPosteriorSimilarity",
     "HistogramRankSVM",
     "MemoryVectorQuery",
+    "QueryDocumentMap",
     "SparseMahalanobisLearner",
     "StartKeptWarning",
     "TwoCovarianceSimilarity",

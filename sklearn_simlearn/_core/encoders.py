@@ -147,15 +147,15 @@ class Encodings:
         self.side = side
         self.twin = twin
         self._known: WeakKeyDictionary[Encoder, Matrix] = WeakKeyDictionary()
-        self._values: WeakKeyDictionary[Encoder, np.ndarray] = WeakKeyDictionary()
+        self._values: WeakKeyDictionary[object, np.ndarray] = WeakKeyDictionary()
 
-    def value(self, encoder: Encoder, function: Callable) -> np.ndarray:
-        """Return a function of the rows that belongs to an encoder, computed once."""
+    def value(self, owner: object, function: Callable) -> np.ndarray:
+        """Return a function of the rows that belongs to an object, computed once."""
         if self.twin is not None:
-            return self.twin.value(encoder, function)
-        if encoder not in self._values:
-            self._values[encoder] = function(self.X)
-        return self._values[encoder]
+            return self.twin.value(owner, function)
+        if owner not in self._values:
+            self._values[owner] = function(self.X)
+        return self._values[owner]
 
     def __call__(self, encoder: Encoder) -> Matrix:
         """Return the rows as the encoder encodes them."""

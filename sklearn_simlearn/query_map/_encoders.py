@@ -1,0 +1,209 @@
+"""Encoders with a map per side, and with a shift of known documents."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+
+from sklearn_simlearn._core.encoders import Composite, Encoder, Encodings
+from sklearn_simlearn._core.relevance import JudgedRelevance
+from sklearn_simlearn._core.rows import (
+    BLOCK,
+    canonical_csr,
+    inverse,
+    row_dots,
+    scale_rows,
+    unit_rows,
+)
+from sklearn_simlearn._core.storable import storable
+from sklearn_simlearn._core.typing import Matrix
+
+# Added to an entry before it is mixed, one constant for each word of a digest.
+SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
+
+
+@dataclass(frozen=True, eq=False)
+class Maps(Encoder):
+    """A linear map of queries, and one of items unless they stay.
+
+    Attributes
+    ----------
+    of_queries : ndarray of shape (n_features, n_features)
+        Queries are multiplied by it, and scaled to unit length.
+
+    of_items : ndarray of shape (n_features, n_features) or None
+        The same for items; None if items stay as they are.
+    """
+
+    of_queries: np.ndarray
+    of_items: np.ndarray | None
+
+    def queries(self, X: Matrix) -> np.ndarray:
+        """Return mapped queries of unit length."""
+        return _map_rows(X, self.of_queries)
+
+    def items(self, X: Matrix) -> Matrix:
+        """Return mapped items of unit length, or the items themselves."""
+        return X if self.of_items is None else _map_rows(X, self.of_items)
+
+
+def _map_rows(X, A):
+    return unit_rows((X @ A.astype(X.dtype, copy=False)).astype(X.dtype, copy=False))
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class KnownRows:
+    """Rows that are recognised by their content.
+
+    Attributes
+    ----------
+    digests : ndarray of shape (n_rows, 2), dtype uint64
+        One digest per row, sorted by the first word.
+    """
+
+    digests: np.ndarray
+
+    @classmethod
+    def judged(
+        cls, X: Matrix, relevance: JudgedRelevance
+    ) -> tuple[Self, sparse.csr_array]:
+        """Return the documents that are relevant to a query.
+
+        Returns
+        -------
+        known : KnownRows
+            The documents. Equal ones count as one.
+
+        weights : csr_array of shape (n_rows, n_samples)
+            Relevance of each of them to the queries among the samples.
+        """
+        weights = canonical_csr(relevance.pairs.maximum(0).T)
+        judged = np.flatnonzero(np.diff(weights.indptr))
+        digests, group = np.unique(digest_rows(X[judged]), axis=0, return_inverse=True)
+        members = sparse.csr_array(
+            (np.ones(len(judged)), (group.ravel(), np.arange(len(judged)))),
+            shape=(len(digests), len(judged)),
+        )
+        return cls(digests), canonical_csr(members @ weights[judged])
+
+    def find(self, X: Matrix) -> np.ndarray:
+        """Return the place of each row among those known, and -1 for the others."""
+        place = np.full(X.shape[0], -1)
+        if len(self.digests):
+            wanted = digest_rows(X)
+            near = np.searchsorted(self.digests[:, 0], wanted[:, 0])
+            near = np.minimum(near, len(self.digests) - 1)
+            is_known = (self.digests[near] == wanted).all(axis=1) & wanted.any(axis=1)
+            place[is_known] = near[is_known]
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted(Composite):
+    r"""An encoder that moves known documents towards their queries.
+
+    (query-map-shift)  An encoded document d becomes (d + g m) / |d + g m|, with m the
+    unit vector along the mean of the encoded queries that it is relevant to.
+
+    Attributes
+    ----------
+    base : Encoder
+        Encoder of the queries and of the other documents.
+
+    known : KnownRows
+        Documents that are moved.
+
+    directions : ndarray or csr_array of shape (n_rows, n_columns)
+        The vectors m.
+
+    amount : float
+        The factor g.
+    """
+
+    base: Encoder
+    known: KnownRows
+    directions: Matrix
+    amount: float
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return the rows of the base; of items, those known are moved."""
+        Z = rows(self.base)
+        if rows.side == "queries":
+            return Z
+        place = rows.value(self.known, self.known.find)
+        found = np.flatnonzero(place >= 0)
+        if len(found) == 0:
+            return Z
+        moved = self._move(Z[found], place[found])
+        if not sparse.issparse(Z):
+            Z = Z.copy()
+            Z[found] = moved
+            return Z
+        order = np.arange(Z.shape[0])
+        order[found] = Z.shape[0] + np.arange(len(found))
+        return canonical_csr(sparse.vstack([Z, moved], format="csr")[order])
+
+    def _move(self, Z, place):
+        """Return encoded documents that are moved, of unit length."""
+        steps = self.directions[place].astype(Z.dtype, copy=False)
+        if sparse.issparse(Z):
+            steps = sparse.csr_array(steps)
+        elif sparse.issparse(steps):
+            steps = steps.toarray()
+        Z = Z + steps * Z.dtype.type(self.amount)
+        length = np.sqrt(row_dots(Z, Z))
+        return scale_rows(Z, inverse(length))
+
+
+def digest_rows(X: Matrix) -> np.ndarray:
+    """Return a digest of 128 bits per row, the same for any storage of its values.
+
+    Values are compared in single precision. Each entry that is not zero is mixed into
+    64 bits, twice, and a word of the digest is the sum over the row. So neither the
+    order of entries nor stored zeros matter. A row of zeros has the digest (0, 0).
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_rows, n_features)
+        Checked rows.
+
+    Returns
+    -------
+    digests : ndarray of shape (n_rows, 2), dtype uint64
+    """
+    digests = np.zeros((X.shape[0], 2), dtype=np.uint64)
+    if sparse.issparse(X):
+        occupied = np.flatnonzero(np.diff(X.indptr))
+        for k, seed in enumerate(SEEDS):
+            mixed = np.empty(X.nnz, dtype=np.uint64)
+            for start in range(0, X.nnz, BLOCK):
+                part = slice(start, start + BLOCK)
+                mixed[part] = _mix_entries(X.data[part], X.indices[part], seed)
+            if len(occupied):
+                digests[occupied, k] = np.add.reduceat(mixed, X.indptr[occupied])
+        return digests
+    columns = np.arange(X.shape[1])
+    n_rows = max(1, BLOCK // X.shape[1])
+    for start in range(0, X.shape[0], n_rows):
+        block = X[start : start + n_rows]
+        for k, seed in enumerate(SEEDS):
+            mixed = _mix_entries(block, columns, seed)
+            digests[start : start + n_rows, k] = mixed.sum(axis=1, dtype=np.uint64)
+    return digests
+
+
+def _mix_entries(values, columns, seed):
+    """Return 64 bits of each value and its column: the finaliser of SplitMix64."""
+    with np.errstate(over="ignore", under="ignore"):
+        values = values.astype(np.float32)
+    z = values.view(np.uint32).astype(np.uint64)
+    z |= columns.astype(np.uint64) << np.uint64(32)
+    z += np.uint64(seed)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    z[values == 0] = 0
+    return z

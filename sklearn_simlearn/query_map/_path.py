@@ -1,0 +1,176 @@
+"""From the cosine to maps and shifted documents: the candidates of the hold-out."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_simlearn._core.encoders import Chain, Encoder
+from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._holdout import START
+from sklearn_simlearn.query_map._encoders import KnownRows, Shifted
+from sklearn_simlearn.query_map._softmax import DTYPE, SoftmaxMaps
+
+# Shifts to choose from.
+SHIFTS = (0.3, 0.6, 1.0)
+
+# Parts of the steps after which the maps are candidates.
+CHECKPOINTS = (0.25, 1.0)
+
+
+class Candidate(NamedTuple):
+    """Settings that held-out queries choose.
+
+    Attributes
+    ----------
+    n_iter : int
+        Number of steps of the maps; 0 without maps.
+
+    shift : float
+        Shift of the judged documents; 0 without.
+    """
+
+    n_iter: int
+    shift: float
+
+
+class Path:
+    """The candidates of a fit, and the fit of the one that was chosen.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Checked samples.
+
+    relevance : Relevance
+        Of the samples to each other.
+
+    maps : {"both", "queries"} or None
+        Sides that are mapped.
+
+    shift : bool
+        Whether judged documents may be shifted.
+
+    alpha : float
+        Strength of the shrinkage.
+
+    max_iter : int
+        Number of steps.
+    """
+
+    def __init__(
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        *,
+        maps: str | None,
+        shift: bool,
+        alpha: float,
+        max_iter: int,
+    ):
+        self.X, self.relevance = X, relevance
+        self.maps, self.alpha, self.max_iter = maps, alpha, max_iter
+        self.shifts = (0.0, *SHIFTS) if shift else (0.0,)
+
+    def __call__(
+        self, train: np.ndarray, rng: np.random.Generator
+    ) -> Iterator[tuple[Any, Encoder]]:
+        """Yield candidates and what they learn from some rows."""
+        X, relevance = self.X[train], self.relevance.take(train)
+        start = Start.fit(relevance.items_of(X))
+        yield START, start
+
+        shifter = Shifter(X, relevance) if len(self.shifts) > 1 else None
+        learned = self._softmax(X, relevance, start, rng)
+        for n_iter in self._checkpoints():
+            base: Encoder = start
+            if n_iter:
+                for _ in learned.learn_up_to(n_iter):
+                    pass
+                base = Chain(start, learned.encoder(X.dtype))
+                yield Candidate(n_iter, 0.0), base
+            if shifter is not None:
+                for shift, encoder in shifter(base, self.shifts[1:]):
+                    yield Candidate(n_iter, shift), encoder
+
+    def refit(
+        self,
+        candidate: Candidate | None,
+        rng: np.random.Generator,
+        advance: Callable[..., bool],
+    ) -> dict:
+        """Return the fitted attributes, from all samples with the candidate."""
+        start = Start.fit(self.relevance.items_of(self.X))
+        n_iter, shift = candidate or Candidate(0, 0.0)
+        learned = self._softmax(self.X, self.relevance, start, rng)
+
+        def describe():
+            base: Encoder = start
+            maps = None
+            if n_iter:
+                maps = learned.encoder(self.X.dtype)
+                base = Chain(start, maps)
+            if shift:
+                ((_, base),) = Shifter(self.X, self.relevance)(base, [shift])
+            return {
+                "encoder_": base,
+                "idf_": start.idf,
+                "query_map_": None if maps is None else maps.of_queries,
+                "document_map_": None if maps is None else maps.of_items,
+                "shift_": shift,
+                "n_iter_": len(learned.losses) if n_iter else 0,
+                "loss_curve_": np.array(learned.losses if n_iter else []),
+            }
+
+        if n_iter:
+            for _ in learned.learn_up_to(n_iter):
+                if advance("step", describe):
+                    break
+        return describe()
+
+    def _checkpoints(self):
+        """Return the numbers of steps to choose from, 0 for no maps among them."""
+        if self.maps is None:
+            return [0]
+        steps = {max(1, round(part * self.max_iter)) for part in CHECKPOINTS}
+        return [0, *sorted(steps)]
+
+    def _softmax(self, X, relevance, start, rng):
+        if self.maps is None:
+            return None
+        return SoftmaxMaps(
+            start.items(X).astype(DTYPE),
+            relevance,
+            both=self.maps == "both",
+            alpha=self.alpha,
+            max_iter=self.max_iter,
+            rng=rng,
+        )
+
+
+class Shifter:
+    """Shifts of the judged documents among some samples.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Queries and documents.
+
+    relevance : JudgedRelevance
+        Of the documents to the queries.
+    """
+
+    def __init__(self, X: Matrix, relevance: JudgedRelevance):
+        self.known, weights = KnownRows.judged(X, relevance)
+        queries = np.unique(weights.indices)
+        self.X_queries = X[queries]
+        self.weights = weights[:, queries].astype(X.dtype)
+
+    def __call__(self, base: Encoder, shifts) -> Iterator[tuple[float, Shifted]]:
+        """Yield shifts, and the encoders that shift what another one encodes."""
+        directions = unit_rows(self.weights @ base.queries(self.X_queries))
+        for shift in shifts:
+            yield shift, Shifted(base, self.known, directions, shift)

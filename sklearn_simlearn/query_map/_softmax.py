@@ -1,0 +1,252 @@
+"""Maps that a listwise softmax loss learns, in steps on batches of queries.
+
+With t(q, d) the share of document d in the relevance to query q, the loss is
+
+    (query-map-loss)  mean over q of -sum_d t(q, d) log p(d | q)
+                      + alpha / (2 n_queries) (|V|^2 + |U|^2),
+    p(d | q) proportional to exp(s(q, d) / temperature).
+
+Queries are multiplied by I + V. If documents are multiplied by I + U, both are scaled
+to unit length. Otherwise the loss is convex in V.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import gen_batches
+
+from sklearn_simlearn._core.relevance import (
+    JudgedRelevance,
+    PairRelevance,
+    Relevance,
+)
+from sklearn_simlearn._core.rows import inverse
+from sklearn_simlearn._core.sklearn import get_chunk_n_rows
+from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn.query_map._encoders import Maps
+
+# Steps need no more precision, and take half the time of double precision.
+DTYPE = np.float32
+
+# Queries of a step.
+BATCH = 256
+
+# Documents of a step. Beyond them, documents are drawn for each step.
+MAX_ITEMS = 4096
+
+# Temperature of the softmax: of maps of queries alone, and of maps of both sides.
+TEMPERATURE, TEMPERATURE_OF_BOTH = 0.05, 0.1
+
+# First length of a step; it falls linearly to 0.
+LEARNING_RATE = 0.003
+
+# Averaging of gradients and of their squares by Adam, and what it adds to the root.
+DECAY, DECAY_OF_SQUARES, EPSILON = 0.9, 0.99, 1e-8
+
+# Bytes per query and document of a step: relevance, similarities and temporaries.
+N_BYTES = 40
+
+
+class Adam:
+    """A matrix that is moved against its gradients, by the rule of Adam."""
+
+    def __init__(self, shape: tuple[int, int]):
+        self.value = np.zeros(shape, dtype=DTYPE)
+        self._mean, self._square = np.zeros_like(self.value), np.zeros_like(self.value)
+        self._n = 0
+
+    def move(self, gradient: np.ndarray, rate: float) -> None:
+        """Take a step; the matrix is replaced, not changed."""
+        self._n += 1
+        self._mean += (1 - DECAY) * (gradient - self._mean)
+        self._square += (1 - DECAY_OF_SQUARES) * (gradient**2 - self._square)
+        root = np.sqrt(self._square / (1 - DECAY_OF_SQUARES**self._n))
+        step = self._mean / (root + EPSILON)
+        self.value = self.value - (rate / (1 - DECAY**self._n)) * step
+
+
+class SoftmaxMaps:
+    """Maps of queries, and of documents if asked, as they are learned.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_array of shape (n_samples, n_features)
+        Rows of unit length, queries and documents.
+
+    relevance : Relevance
+        Of the samples to each other.
+
+    both : bool
+        Whether documents are mapped.
+
+    alpha : float
+        Strength of the shrinkage.
+
+    max_iter : int
+        Number of steps after which their length is 0.
+
+    rng : Generator
+        Draws the batches.
+    """
+
+    def __init__(
+        self,
+        rows: Matrix,
+        relevance: Relevance,
+        *,
+        both: bool,
+        alpha: float,
+        max_iter: int,
+        rng: np.random.Generator,
+    ):
+        self.rows, self.relevance, self.both, self.rng = rows, relevance, both, rng
+        self.queries = np.flatnonzero(relevance.find_queries())
+        is_item = np.ones(len(relevance), dtype=bool)
+        if isinstance(relevance, JudgedRelevance):
+            is_item = relevance.is_item
+        self.items = np.flatnonzero(is_item)
+        self.shrinkage = alpha / len(self.queries)
+        self.temperature = TEMPERATURE_OF_BOTH if both else TEMPERATURE
+        self.max_iter = max_iter
+        width = rows.shape[1]
+        self.V = Adam((width, width))
+        self.U = Adam((width, width)) if both else None
+        self.losses: list[float] = []
+        self._waiting = self.queries[:0]
+        self._all_items: np.ndarray | None = None
+
+    def learn_up_to(self, n_iter: int) -> Iterator[None]:
+        """Take steps until their number is `n_iter`; pause after each."""
+        while len(self.losses) < n_iter:
+            self._step()
+            yield
+
+    def encoder(self, dtype: np.dtype) -> Maps:
+        """Return the maps learned so far."""
+        identity = np.eye(self.rows.shape[1], dtype=dtype)
+        of_items = None if self.U is None else identity + self.U.value
+        return Maps(identity + self.V.value, of_items)
+
+    def _step(self):
+        batch = self._next_batch()
+        items, log_weights, D = self._draw_items(batch)
+        Q = _dense(self.rows[batch])
+        mapped, length = _map(Q, self.V.value, unit=self.both)
+        D_mapped, D_length = D, None
+        if self.U is not None:
+            D_mapped, D_length = _map(D, self.U.value, unit=True)
+
+        # Gradients of the loss with respect to mapped rows.
+        g_queries, g_items = np.empty_like(mapped), np.zeros_like(D_mapped)
+        loss = n_counted = 0
+        n_rows = get_chunk_n_rows(N_BYTES * len(items), max_n_rows=len(batch))
+        for part in gen_batches(len(batch), n_rows):
+            S = mapped[part] @ D_mapped.T
+            S /= self.temperature
+            S += log_weights
+            target = self._targets(batch[part], items)
+            loss_of_part, n_of_part = _residuals(S, target)
+            loss, n_counted = loss + loss_of_part, n_counted + n_of_part
+            g_queries[part] = S @ D_mapped
+            if self.both:
+                g_items += S.T @ mapped[part]
+        rate = LEARNING_RATE * (1 - len(self.losses) / self.max_iter)
+        scale = 1 / (self.temperature * max(n_counted, 1))
+        gradient = Q.T @ _through_length(g_queries * scale, mapped, length)
+        self.V.move(gradient + self.shrinkage * self.V.value, rate)
+        if self.U is not None:
+            gradient = D.T @ _through_length(g_items * scale, D_mapped, D_length)
+            self.U.move(gradient + self.shrinkage * self.U.value, rate)
+        self.losses.append(float(loss / max(n_counted, 1)))
+
+    def _next_batch(self):
+        """Return queries; each of them comes once before one comes again."""
+        size = min(BATCH, len(self.queries))
+        if len(self._waiting) < size:
+            shuffled = self.rng.permutation(self.queries)
+            self._waiting = np.concatenate([self._waiting, shuffled])
+        batch, self._waiting = self._waiting[:size], self._waiting[size:]
+        return batch
+
+    def _draw_items(self, batch):
+        """Return documents, the logarithms of their weights, and their rows.
+
+        If there are too many, those related to the batch are drawn first. A document
+        has the weight of all those that it is drawn for.
+        """
+        if len(self.items) <= MAX_ITEMS:
+            if self._all_items is None:
+                self._all_items = _dense(self.rows[self.items])
+            return self.items, np.zeros(1, dtype=DTYPE), self._all_items
+        is_related = _find_related(self.relevance, batch)[self.items]
+        related, others = self.items[is_related], self.items[~is_related]
+        n_related = min(len(related), max(MAX_ITEMS // 2, MAX_ITEMS - len(others)))
+        items, log_weights = [], []
+        for group, n in ((related, n_related), (others, MAX_ITEMS - n_related)):
+            if n:
+                items.append(self.rng.choice(group, n, replace=False))
+                log_weights.append(np.full(n, np.log(len(group) / n), dtype=DTYPE))
+        items = np.concatenate(items)
+        return items, np.concatenate(log_weights), _dense(self.rows[items])
+
+    def _targets(self, queries, items):
+        """Return the relevance of items to queries; -1 for a query itself."""
+        target = self.relevance.graded_block(queries, items)
+        target[queries[:, None] == items] = -1
+        return target
+
+
+def _find_related(relevance, batch):
+    """Return a mask of the samples that may be relevant to some of a batch."""
+    if isinstance(relevance, PairRelevance):
+        pairs = relevance.pairs[batch]
+        is_related = np.zeros(len(relevance), dtype=bool)
+        is_related[pairs.indices[pairs.data > 0]] = True
+        return is_related
+    members = relevance.memberships.sign()
+    return members @ (members[batch].sum(axis=0) > 0) > 0
+
+
+def _residuals(S, target):
+    """Replace scaled similarities by p - t; return the loss and the number of queries.
+
+    Queries without a relevant document among the items do not count.
+    """
+    S[target < 0] = -np.inf
+    relevant = np.maximum(target, 0)
+    total = relevant.sum(axis=1)
+    counted = total > 0
+    S[~counted] = 0
+    S -= S.max(axis=1, keepdims=True)
+    row, column = np.nonzero(relevant)
+    share = relevant[row, column] / total[row]
+    loss = -np.dot(share, S[row, column])
+    np.exp(S, out=S)
+    sums = S.sum(axis=1, keepdims=True)
+    loss += np.log(sums[counted]).sum()
+    S /= sums
+    S[row, column] -= share.astype(S.dtype)
+    S[~counted] = 0
+    return loss, np.count_nonzero(counted)
+
+
+def _dense(rows):
+    return rows.toarray() if sparse.issparse(rows) else rows
+
+
+def _map(X, V, *, unit):
+    """Return X (I + V), of unit length if asked, and the lengths before."""
+    mapped = X + X @ V
+    if not unit:
+        return mapped, None
+    length = np.sqrt(np.einsum("ij,ij->i", mapped, mapped))[:, None]
+    return mapped * inverse(length), length
+
+
+def _through_length(gradient, mapped, length):
+    """Return the gradient with respect to rows before they were scaled."""
+    if length is None:
+        return gradient
+    along = np.einsum("ij,ij->i", gradient, mapped)[:, None]
+    return (gradient - along * mapped) * inverse(length)
