@@ -81,6 +81,7 @@ sphinx_gallery_conf = {
             "plot_grid_search.py",
             "plot_new_objects.py",
             "plot_posterior.py",
+            "plot_query_map.py",
             "plot_compare.py",
             "plot_graded.py",
             "plot_three_photos.py",

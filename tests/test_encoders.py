@@ -17,6 +17,7 @@ from sklearn_simlearn import (
     AngularBilinearRanker,
     ClassPosteriorSimilarity,
     HistogramRankSVM,
+    QueryDocumentMap,
     SparseMahalanobisLearner,
     TwoCovarianceSimilarity,
     _holdout,
@@ -103,6 +104,13 @@ VARIANTS = {
         "tol": 0.1,
         "max_iter": 20,
         "n_jobs": 2,
+    },
+    QueryDocumentMap: {
+        "maps": "queries",
+        "shift": False,
+        "alpha": 1.0,
+        "max_iter": 5,
+        "holdout": "samples",
     },
     ClassPosteriorSimilarity: {
         "estimator": CosineSimilarity(power=0.5),

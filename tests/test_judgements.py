@@ -12,6 +12,7 @@ from sklearn_simlearn import (
     AngularBilinearRanker,
     ClassPosteriorSimilarity,
     HistogramRankSVM,
+    QueryDocumentMap,
     SparseMahalanobisLearner,
 )
 from sklearn_simlearn.metrics import Judgements, RetrievalScorer
@@ -22,6 +23,7 @@ LEARNERS = [
     AngularBilinearRanker(tol=1e-8, max_iter=10_000, random_state=0),
     HistogramRankSVM(max_iter=5, tol=0.1, random_state=0),
     SparseMahalanobisLearner(max_iter=4, random_state=0),
+    QueryDocumentMap(random_state=0),
 ]
 each_learner = pytest.mark.parametrize(
     "learner", LEARNERS, ids=lambda learner: type(learner).__name__

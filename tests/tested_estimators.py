@@ -28,6 +28,11 @@ SETTINGS: dict[str, list[dict]] = {
         {"max_iter": 2},
         {"holdout": None, "max_iter": 2},
     ],
+    "QueryDocumentMap": [
+        {"max_iter": 8},
+        {"holdout": None, "max_iter": 8},
+        {"maps": "queries", "holdout": None, "max_iter": 8},
+    ],
     "TwoCovarianceSimilarity": [
         {},
         {"shrinkage": 0.9, "n_components": 3, "holdout": None},

@@ -10,6 +10,7 @@ from sklearn_simlearn import (
     ClassPosteriorSimilarity,
     HistogramRankSVM,
     MemoryVectorQuery,
+    QueryDocumentMap,
     SparseMahalanobisLearner,
     TwoCovarianceSimilarity,
 )
@@ -31,6 +32,9 @@ from sklearn_simlearn.similarities import (
 MAX_LOGISTIC = 2e9  # samples x features x classes
 MAX_NCA = 2000  # samples
 
+# Widest rows that QueryDocumentMap maps.
+MAX_MAPPED = 4096
+
 # Conditions on the data. A row is skipped if one of its conditions is not met.
 NEEDS: dict[str, Callable[[Task], bool]] = {
     "counts": lambda task: task.has_counts,
@@ -41,6 +45,7 @@ NEEDS: dict[str, Callable[[Task], bool]] = {
         task.X_train.shape[0] * task.n_reduced * task.n_classes <= MAX_LOGISTIC
     ),
     f"at most {MAX_NCA} samples": lambda task: task.X_train.shape[0] <= MAX_NCA,
+    f"at most {MAX_MAPPED} features": lambda task: task.X_train.shape[1] <= MAX_MAPPED,
     f"classes of more than {SET_SIZE} held-out samples": lambda task: (
         task.sets.max() >= 0
     ),
@@ -107,6 +112,11 @@ ROWS = [
     Row("OASIS", _learner(OASIS)),
     Row("angular", _learner(AngularBilinearRanker)),
     Row("two covariances", _learner(TwoCovarianceSimilarity)),
+    Row(
+        "query and document maps",
+        _learner(QueryDocumentMap),
+        (f"at most {MAX_MAPPED} features",),
+    ),
     Row("histogram", _learner(HistogramRankSVM), ("counts",)),
     Row(
         "sparse Mahalanobis",

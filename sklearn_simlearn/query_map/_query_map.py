@@ -20,7 +20,7 @@ SHIFT = 0.6
 class QueryDocumentMap(SimilarityLearner):
     r"""Maps of frozen vectors, learned from judgements of queries against documents.
 
-    Queries and documents are vectors of one embedding model, which stays as it is.
+    Queries and documents are vectors of one embedding model, which is not trained.
     From the unit vectors :math:`q` and :math:`d`, the learner makes
 
     .. math::
@@ -110,7 +110,7 @@ class QueryDocumentMap(SimilarityLearner):
     Rows have at most 4,096 features if maps are learned. Reduce wider rows by
     :class:`~sklearn.decomposition.TruncatedSVD`, or pass ``maps=None``.
 
-    A step uses at most 4,096 documents: those relevant to the queries of the batch,
+    A step uses at most 2,048 documents: those relevant to the queries of the batch,
     and a sample of the others. So the time of a fit does not grow with the number of
     documents. Memory is bounded by the `working_memory` of scikit-learn.
 

@@ -33,13 +33,13 @@ DTYPE = np.float32
 BATCH = 256
 
 # Documents of a step. Beyond them, documents are drawn for each step.
-MAX_ITEMS = 4096
+MAX_ITEMS = 2048
 
 # Temperature of the softmax: of maps of queries alone, and of maps of both sides.
 TEMPERATURE, TEMPERATURE_OF_BOTH = 0.05, 0.1
 
 # First length of a step; it falls linearly to 0.
-LEARNING_RATE = 0.003
+LEARNING_RATE = 0.004
 
 # Averaging of gradients and of their squares by Adam, and what it adds to the root.
 DECAY, DECAY_OF_SQUARES, EPSILON = 0.9, 0.99, 1e-8
@@ -132,13 +132,13 @@ class SoftmaxMaps:
         batch = self._next_batch()
         items, log_weights, D = self._draw_items(batch)
         Q = _dense(self.rows[batch])
-        mapped, length = _map(Q, self.V.value, unit=self.both)
-        D_mapped, D_length = D, None
+        mapped, factor = _map(Q, self.V.value, unit=self.both)
+        D_mapped, D_factor = D, None
         if self.U is not None:
-            D_mapped, D_length = _map(D, self.U.value, unit=True)
+            D_mapped, D_factor = _map(D, self.U.value, unit=True)
 
         # Gradients of the loss with respect to mapped rows.
-        g_queries, g_items = np.empty_like(mapped), np.zeros_like(D_mapped)
+        g_queries, g_items = np.empty_like(mapped), None
         loss = n_counted = 0
         n_rows = get_chunk_n_rows(N_BYTES * len(items), max_n_rows=len(batch))
         for part in gen_batches(len(batch), n_rows):
@@ -150,13 +150,14 @@ class SoftmaxMaps:
             loss, n_counted = loss + loss_of_part, n_counted + n_of_part
             g_queries[part] = S @ D_mapped
             if self.both:
-                g_items += S.T @ mapped[part]
+                product = S.T @ mapped[part]
+                g_items = product if part.start == 0 else g_items + product
         rate = LEARNING_RATE * (1 - len(self.losses) / self.max_iter)
         scale = 1 / (self.temperature * max(n_counted, 1))
-        gradient = Q.T @ _through_length(g_queries * scale, mapped, length)
+        gradient = Q.T @ _through_length(g_queries, mapped, factor, scale)
         self.V.move(gradient + self.shrinkage * self.V.value, rate)
         if self.U is not None:
-            gradient = D.T @ _through_length(g_items * scale, D_mapped, D_length)
+            gradient = D.T @ _through_length(g_items, D_mapped, D_factor, scale)
             self.U.move(gradient + self.shrinkage * self.U.value, rate)
         self.losses.append(float(loss / max(n_counted, 1)))
 
@@ -214,13 +215,13 @@ def _residuals(S, target):
     Queries without a relevant document among the items do not count.
     """
     S[target < 0] = -np.inf
-    relevant = np.maximum(target, 0)
-    total = relevant.sum(axis=1)
+    row, column = np.nonzero(target > 0)
+    weight = target[row, column]
+    total = np.bincount(row, weight, minlength=len(S))
     counted = total > 0
     S[~counted] = 0
     S -= S.max(axis=1, keepdims=True)
-    row, column = np.nonzero(relevant)
-    share = relevant[row, column] / total[row]
+    share = weight / total[row]
     loss = -np.dot(share, S[row, column])
     np.exp(S, out=S)
     sums = S.sum(axis=1, keepdims=True)
@@ -236,17 +237,24 @@ def _dense(rows):
 
 
 def _map(X, V, *, unit):
-    """Return X (I + V), of unit length if asked, and the lengths before."""
-    mapped = X + X @ V
+    """Return X (I + V), of unit length if asked, and what it was multiplied by."""
+    mapped = X @ (np.eye(len(V), dtype=V.dtype) + V)
     if not unit:
         return mapped, None
-    length = np.sqrt(np.einsum("ij,ij->i", mapped, mapped))[:, None]
-    return mapped * inverse(length), length
+    factor = inverse(np.sqrt(np.einsum("ij,ij->i", mapped, mapped)))[:, None]
+    mapped *= factor
+    return mapped, factor
 
 
-def _through_length(gradient, mapped, length):
-    """Return the gradient with respect to rows before they were scaled."""
-    if length is None:
+def _through_length(gradient, mapped, factor, scale):
+    """Return the gradient, scaled, with respect to rows before they had unit length.
+
+    The arguments `gradient` and `mapped` are overwritten.
+    """
+    if factor is None:
+        gradient *= scale
         return gradient
-    along = np.einsum("ij,ij->i", gradient, mapped)[:, None]
-    return (gradient - along * mapped) * inverse(length)
+    mapped *= np.einsum("ij,ij->i", gradient, mapped)[:, None]
+    gradient -= mapped
+    gradient *= scale * factor
+    return gradient
