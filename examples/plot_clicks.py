@@ -3,7 +3,7 @@
 What can be learned from clicks?
 ================================
 
-A log of clicks says which document people chose for which query. The clicks become
+A log of clicks shows which document people chose for which query. The clicks become
 judgements, and :class:`~sklearn_simlearn.OASIS` learns from them how to compare
 vectors.
 """

@@ -48,7 +48,7 @@ def pages(folder, pattern):
 
 
 def describe(name):
-    """Return what the derived lines say about a learner."""
+    """Return the derived lines of a learner."""
     learner = getattr(sklearn_simlearn, name)
     summary = inspect.getdoc(learner).splitlines()[0].rstrip(".")
     page = learner.__module__.split(".")[1]
@@ -56,7 +56,7 @@ def describe(name):
 
 
 def is_missing(name, path, lines):
-    """Whether a file does not name a learner, or its page."""
+    """Return whether a file does not name a learner, or its page."""
     about = describe(name)
     word = about["page"] if "{page}" in lines else name
     return not re.search(rf"\b{word}\b", read(path))

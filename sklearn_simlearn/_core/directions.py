@@ -14,7 +14,7 @@ from sklearn_simlearn._core.typing import Matrix
 # Coordinates to learn in; data of more features is projected on its leading directions.
 MAX_DIRECTIONS = 500
 
-# Rows that tell the leading directions.
+# Largest number of rows that the leading directions are computed from.
 MAX_ROWS = 2000
 
 # Entries of the matrix of directions, for very large vocabularies.

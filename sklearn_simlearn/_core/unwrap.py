@@ -33,7 +33,7 @@ class Model:
         RetrievalPipeline.
 
     learner : object or None
-        Compares the results; None stands for the cosine.
+        Compares the results; None means the cosine.
 
     database : tuple (X, y) or None
         Training samples, if the estimator kept them.
@@ -50,7 +50,7 @@ class Model:
 
     @cached_property
     def has_encodings(self) -> bool:
-        """Whether the similarity is an inner product of encodings."""
+        """Return whether the similarity is an inner product of encodings."""
         return self.learner is None or (
             hasattr(self.learner, "transform_database") and not self.is_pairwise
         )
@@ -61,7 +61,7 @@ class Model:
 
     @property
     def takes_groups(self) -> bool:
-        """Whether several samples can query together."""
+        """Return whether several samples can query together."""
         return (
             self.learner is not None
             and "groups" in signature(self.learner.similarity).parameters
@@ -69,12 +69,12 @@ class Model:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether samples are rows of a matrix of similarities to each other."""
+        """Return whether samples are rows of a matrix of similarities to each other."""
         return self.learner is not None and get_tags(self.learner).input_tags.pairwise
 
     @property
     def has_two_sides(self) -> bool:
-        """Whether queries go through other steps than items."""
+        """Return whether queries go through other steps than items."""
         pairs = zip_longest(self.query_steps, self.item_steps)
         return any(query_step is not item_step for query_step, item_step in pairs)
 
@@ -179,7 +179,7 @@ class Model:
         """As `compare_with`, for items on a cluster: only similarities come from it."""
         if in_groups or not self.has_encodings:
             raise TypeError(
-                "Groups, and similarities that are no inner product, need the items in "
+                "Groups, and similarities that are not inner products, need the items in "
                 "memory: call X.compute() if they fit into it."
             )
         stored = X_items.map(_Stored, self, n_threads)
@@ -190,7 +190,7 @@ class Model:
     def _require_encodings(self):
         if not self.has_encodings:
             raise TypeError(
-                f"The similarity of {self.learner!r} is no inner product, so it has no "
+                f"The similarity of {self.learner!r} is not an inner product, so it has no "
                 "encodings: use `similarity`."
             )
 
@@ -270,7 +270,7 @@ def _name_steps(steps):
 
 
 def _learns(step):
-    """Whether `fit` of a transformer changes what it does."""
+    """Return whether `fit` of a transformer changes its output."""
     if isinstance(step, FrozenEstimator):
         return False
     return not hasattr(step, "__sklearn_tags__") or get_tags(step).requires_fit

@@ -118,8 +118,8 @@ class AngularBilinearRanker(SimilarityLearner):
     n_neighbors : int, default=5
         Number of references that a new query takes its matrix from.
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What future queries will be, which decides how far to go from the start:
         "objects" of classes never seen, "samples" of the classes in `y`. Samples of
         this kind are held out, and they choose `matrix_` and `shrinkage_`; then all

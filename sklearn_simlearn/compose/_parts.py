@@ -23,7 +23,7 @@ def take_columns(X: Any, columns: Any) -> Any:
         Samples.
 
     columns : str, int, slice, list of str or int, or mask
-        The columns. A single name gives a column as it is, such as one of texts; all
+        The columns. A single name selects one column, such as one of texts; all
         others give two dimensions. The slice of everything gives `X` itself.
     """
     if isinstance(columns, slice) and columns == slice(None):

@@ -189,7 +189,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     def __getitem__(self, ind: Any) -> Any:
         """Return a step, or a pipeline of some steps.
 
-        Steps of one side stand before the first step, so a slice that starts later is
+        Steps of one side come before the first step, so a slice that starts later is
         without them.
         """
         if not isinstance(ind, slice):
@@ -420,7 +420,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             Weights of the queries.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; all that are relevant to something if None.
+            Samples that query; if None, every sample that is relevant to another one.
 
         Returns
         -------

@@ -55,8 +55,8 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         Weight of each part by name. They are divided by their sum. If None, they are
         learned from `y`; without `y` they are equal.
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What the choice of the weights holds out, as in the learners. "auto" is
         "queries" for judgements and "objects" for labels. With None the weights are
         equal.

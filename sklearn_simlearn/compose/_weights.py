@@ -53,7 +53,7 @@ class Samples(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether queries search documents."""
+        """Return whether queries search documents."""
         return isinstance(self.y, Judgements)
 
     @property
@@ -135,7 +135,7 @@ def _count(n_parts, n_steps):
 
 @dataclass(frozen=True, eq=False)
 class _Known(Encoder):
-    """Stands for an encoder whose similarities are known."""
+    """An encoder whose similarities are known."""
 
     S: np.ndarray
 

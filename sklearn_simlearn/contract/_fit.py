@@ -80,7 +80,7 @@ def check_order_of_samples_does_not_matter(estimator):
         alike = [m.similarity(X) for m in fits if chosen(m) == chosen(other)]
         if not alike:
             continue
-        # A single one has only the others to tell what chance does.
+        # The other fits show the effect of chance on a single one.
         known = alike if len(alike) > 1 else [m.similarity(X) for m in fits]
         by_chance = max(distance(alike[0], S) for S in known)
         by_order = distance(alike[0], other.similarity(X))
@@ -153,7 +153,7 @@ def check_refit_leaves_nothing_behind(estimator):
 
 @rule
 def check_failed_fit_changes_nothing(estimator):
-    """A fit that fails, even at its end, leaves all state as it was."""
+    """A fit that fails, even at its end, changes no state."""
     X, y = samples(estimator)
     fitted = fit(estimator, X[:, :20], y)
     state = {name: id(value) for name, value in vars(fitted).items()}

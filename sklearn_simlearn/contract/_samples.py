@@ -45,12 +45,12 @@ def containers(estimator, X: sparse.csr_array) -> list:
 
 
 def takes_sparse(estimator) -> bool:
-    """Whether the tags promise that."""
+    """Return whether the tags promise that."""
     return get_tags(estimator).input_tags.sparse
 
 
 def learns(estimator) -> bool:
-    """Whether the estimator needs targets."""
+    """Return whether the estimator needs targets."""
     return get_tags(estimator).target_tags.required
 
 
@@ -73,7 +73,7 @@ def refit(model, X, y):
 
 
 def has_holdout(model) -> bool:
-    """Whether a fitted estimator has chosen among candidates."""
+    """Return whether a fitted estimator has chosen among candidates."""
     return hasattr(model, "holdout_results_")
 
 

@@ -106,8 +106,8 @@ class HistogramRankSVM(SimilarityLearner):
         weight. "symmetric" has one weight for the counts (j, l) and (l, j). None leaves
         a weight to each pair. `search_weight_pattern` finds patterns.
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What is held out to decide between the hand-made similarity, the learned one and
         mixtures of both: whole classes, if queries may be of classes that were never
         seen; or samples, if they are of the classes in `y`. None is the learned

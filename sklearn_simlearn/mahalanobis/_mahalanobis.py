@@ -96,8 +96,8 @@ class SparseMahalanobisLearner(SimilarityLearner):
         the weights. For other data it is "identity". Where all words are in all
         samples, "auto" and "tfidf" are "identity".
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What is held out to decide how far to go from the start: whole objects, for
         queries of objects that were never seen; or samples, for queries of the same
         objects; or nothing, to learn all the way as in the plain form of [1]_.

@@ -65,8 +65,8 @@ class OASIS(SimilarityLearner):
         is a bound, and held-out samples choose from 1,000, 4,000, 16,000, ... and, for
         queries of new classes, from no more than these.
 
-    holdout : {"auto", "objects", "samples", "queries", "documents"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What is held out to decide how far to go from the cosine (of tf-idf where `X`
         holds counts): whole classes, for queries of classes that are not in `y`; or
         samples, for queries of the classes in `y`. With "samples" and labels, the

@@ -54,8 +54,8 @@ class QueryDocumentMap(SimilarityLearner):
         Number of steps, each on a batch of 256 queries. With 200 steps, the maps gain
         more from some thousand queries, in more than three times the time.
 
-    holdout : {"auto", "queries", "documents", "objects", "samples"} or None, \
-            default="auto"
+    holdout : str or None, default="auto"
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         What is held out to choose. With judgements: queries, which search all
         documents ("queries", the same as "auto"); or queries and half of the
         documents, if most documents to come are new ("documents"). With labels: whole

@@ -120,7 +120,7 @@ cdef class Images:
 
 
 cdef class Limits:
-    """How far the matches of a transform may be off."""
+    """Tolerances of the matches of a transform."""
 
     cdef float min_cos
     cdef float max_log_ratio

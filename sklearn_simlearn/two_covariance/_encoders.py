@@ -100,7 +100,7 @@ class QuerySets(Composite):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether the base is."""
+        """Return whether the base is symmetric."""
         return self.base.is_symmetric
 
     def combine(self, rows: Encodings) -> Matrix:

@@ -253,7 +253,7 @@ cdef class Block:
     cdef int64_t first_row
     cdef const int8_t[:, ::1] codes         # in
     cdef const uint8_t[::1] alive           # in: items that may be returned
-    cdef const double[::1] margin           # in: last term of (dense-bound), with rounding
+    cdef const double[::1] margin           # in: last term of (dense-bound)
 
     def __init__(self, first_row, codes, alive, margin):
         self.first_row = first_row
