@@ -179,8 +179,8 @@ class Model:
         """As `compare_with`, for items on a cluster: only similarities come from it."""
         if in_groups or not self.has_encodings:
             raise TypeError(
-                "Groups, and similarities that are not inner products, need the items in "
-                "memory: call X.compute() if they fit into it."
+                "Groups, and similarities that are not inner products, need the items "
+                "in memory: call X.compute() if they fit into it."
             )
         stored = X_items.map(_Stored, self, n_threads)
         return lambda X, rows, groups: np.hstack(
@@ -190,8 +190,8 @@ class Model:
     def _require_encodings(self):
         if not self.has_encodings:
             raise TypeError(
-                f"The similarity of {self.learner!r} is not an inner product, so it has no "
-                "encodings: use `similarity`."
+                f"The similarity of {self.learner!r} is not an inner product, so it has "
+                "no encodings: use `similarity`."
             )
 
 
