@@ -66,9 +66,6 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     named_steps : :class:`~sklearn.utils.Bunch`
         The shared steps by name.
 
-    n_features_in_ : int
-        Number of features of the first shared step.
-
     See Also
     --------
     make_retrieval_pipeline : The same, with names given automatically.
@@ -76,8 +73,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     Notes
     -----
-    The names in `steps`, `query_steps` and `document_steps` must differ. All of them
-    can be used in ``set_params`` and in a grid search.
+    The names in `steps`, `query_steps` and `document_steps` must differ.
 
     Parameters of `fit` can be passed to the last step only: ``name__parameter=value``,
     or by metadata routing.
@@ -225,11 +221,10 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         self : object
             The pipeline itself.
         """
-        has_side_steps = bool(self.query_steps or self.document_steps)
         if isinstance(y, Judgements):
             check_judgements(y, num_samples(X))
             return self._fit_sides(X, y.documents, y, **params)
-        if not has_side_steps:
+        if not (self.query_steps or self.document_steps):
             return super().fit(X, y, **params)
         if y is not None:
             raise ValueError(
@@ -445,11 +440,8 @@ def make_retrieval_pipeline(
     query_steps, document_steps : list of transformers, default=None
         Transformers of one side. Their names begin with "query-" and "document-".
 
-    memory : str or object with the interface of joblib.Memory, default=None
-        Where fitted transformers are cached.
-
-    verbose : bool, default=False
-        Whether the time of each step is printed.
+    memory, verbose : default=None and False
+        Parameters of the pipeline.
 
     Returns
     -------
