@@ -190,8 +190,8 @@ class Model:
     def _require_encodings(self):
         if not self.has_encodings:
             raise TypeError(
-                f"The similarity of {self.learner!r} is not an inner product and has no "
-                "encodings: use `similarity`."
+                f"The similarity of {self.learner!r} is not an inner product and has "
+                "no encodings: use `similarity`."
             )
 
 
