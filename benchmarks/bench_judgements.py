@@ -148,10 +148,10 @@ def learn(name, train, test):
     return learner, S, seconds
 
 
-def measure(test, S):
-    """Return each measure, per query."""
+def measure(test, S, names=tuple(MEASURES)):
+    """Return measures, per query."""
     R = test.relevance.toarray()
-    return {name: function(R, S) for name, function in MEASURES.items()}
+    return {name: MEASURES[name](R, S) for name in names}
 
 
 def compare(pairs, names):
@@ -188,10 +188,10 @@ def split_documents(part, rng):
     return part._replace(documents=documents, relevance=part.relevance[:, kept])
 
 
-def compare_splits(collection, sizes, names, n_splits, *, new_documents=False):
+def compare_splits(collection, sizes, learners, n_splits, *, new_documents=False):
     """Print differences to the start on the queries that were not trained on."""
     rows = []
-    for name in names:
+    for name in learners:
         kind, learner = LEARNERS[name]
         learner.set_params(holdout="documents" if new_documents else "auto")
         for size in sizes:
@@ -205,8 +205,9 @@ def compare_splits(collection, sizes, names, n_splits, *, new_documents=False):
                 model, S, _ = learn(name, train, test)
                 start = CosineSimilarity(use_idf=False).fit(test.documents[kind])
                 before = start.similarity(test.queries[kind], test.documents[kind])
-                after, before = measure(test, S), measure(test, before)
-                change = {m: after[m] - before[m] for m in ("nDCG@10", "P@1")}
+                names = ("nDCG@10", "P@1")
+                after, before = (measure(test, M, names) for M in (S, before))
+                change = {m: after[m] - before[m] for m in names}
                 gain = np.nanmean(change["nDCG@10"])
                 n = np.count_nonzero(~np.isnan(change["nDCG@10"]))
                 error = np.nanstd(change["nDCG@10"], ddof=1) / np.sqrt(n)
@@ -282,7 +283,7 @@ def main():
                 ("NFCorpus", read_nfcorpus("train")),
                 ("Cranfield", read_cranfield()),
             ):
-                print(f"\n{title}, {what}")
+                print(f"\n{title}, {what}", flush=True)
                 compare_splits(
                     whole,
                     sizes,

@@ -121,7 +121,7 @@ class Path:
                 "query_map_": None if maps is None else maps.of_queries,
                 "document_map_": None if maps is None else maps.of_items,
                 "shift_": shift,
-                "n_iter_": len(learned.losses) if n_iter else 0,
+                "n_iter_": max(1, len(learned.losses) if n_iter else 0),
                 "loss_curve_": np.array(learned.losses if n_iter else []),
             }
 

@@ -79,10 +79,10 @@ class QueryDocumentMap(SimilarityLearner):
         The factor :math:`g`; 0 if nothing is shifted.
 
     n_iter_ : int
-        Number of steps that were taken; 0 without maps.
+        Number of steps that were taken, at least 1 as scikit-learn requires it.
 
-    loss_curve_ : ndarray of shape (n_iter_,)
-        Loss of the batch of each step, without the penalty.
+    loss_curve_ : ndarray of shape (n_steps,)
+        Loss of the batch of each step, without the penalty; empty without maps.
 
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if the documents hold counts.
