@@ -11,8 +11,9 @@ classes and ignored in others. The maths is in the :ref:`User Guide <two_covaria
 # %%
 # Data
 # ----
-# Sixty classes in two dimensions. Class centres differ in all directions, but within a
-# class the samples vary along one direction. Forty classes are known.
+# The data are sixty classes in two dimensions. The class centres differ in all
+# directions. Within a class, the samples vary along one direction. Forty classes are
+# known.
 
 import numpy as np
 
