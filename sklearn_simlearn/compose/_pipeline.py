@@ -93,7 +93,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     >>> bm25.fit(queries, y).score(queries, y)
     1.0
     >>> bm25.similarity(["a dog"], documents).round(2)
-    array([[0.  , 0.44, 0.  ]])
+    array([[0.  , 0.41, 0.  ]])
     """
 
     # A parameter of Pipeline for metadata that are samples. Documents come with y.
