@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
-PATCH_SIDE = 3  # pixels; pixels; with 4, the cosine reaches mAP 0.68
+PATCH_SIDE = 3  # pixels; with 4, the cosine reaches mAP 0.68
 MIN_CONTRAST = 1.0  # standard deviation, in the images' grey levels 0..16
 N_TRAINING_PATCHES = 10_000  # a sixth; all take four times as long and add 0.01 to mAP
 

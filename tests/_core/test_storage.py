@@ -290,7 +290,7 @@ def test_readers_see_the_old_or_the_new_index(index, X, tmp_path):
 
 
 def test_threads_open_an_index_at_the_same_time(index, tmp_path):
-    """Check this also if callbacks of the garbage collector run Python code."""
+    """Open a folder in threads while callbacks of the garbage collector run."""
     index.save(tmp_path, include_estimator=False)
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     failures = []

@@ -253,7 +253,7 @@ cdef class Block:
     cdef int64_t first_row
     cdef const int8_t[:, ::1] codes         # in
     cdef const uint8_t[::1] alive           # in: items that may be returned
-    cdef const double[::1] margin           # in: last term of (dense-bound)
+    cdef const double[::1] margin           # in: last term, with rounding errors
 
     def __init__(self, first_row, codes, alive, margin):
         self.first_row = first_row
@@ -275,7 +275,7 @@ def find_best(
     const floating[:, ::1] queries,      # in
     Queries coded,
     Block block,
-    const floating[:, ::1] items,        # in: in: first row of the block
+    const floating[:, ::1] items,        # in: items of the block
     const floating[::1] steps,           # in
     const floating[::1] errors,          # in
     int n_threads,
