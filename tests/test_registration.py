@@ -27,7 +27,7 @@ DERIVED = [
     ("doc/learners/index.rst", "   oasis\n", "   {page}\n"),
     (
         "README.rst",
-        "online, from triplets (Chechik et al., 2010)\n",
+        "online, from triplets (Chechik et al., 2010).\n",
         "   * - ``{name}``\n     - {summary}\n",
     ),
     (COMPARISON, "import (\n    OASIS,\n", "    {name},\n"),
