@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import sparse
+from sample_data import make_counts
 from sklearn.datasets import make_blobs
 
 
@@ -31,12 +31,7 @@ def blobs():
 @pytest.fixture
 def counts():
     """Sparse word counts of 12 objects with 5 samples each, and 6 distractors."""
-    rng = np.random.default_rng(0)
-    prototypes = rng.poisson(0.4, size=(12, 40))
-    y = np.concatenate([np.repeat(np.arange(12), 5), np.full(6, -1)])
-    X = rng.poisson(0.3, size=(66, 40))
-    X[:60] += rng.binomial(prototypes[y[:60]], 0.7)
-    return sparse.csr_array(X.astype(np.float64)), y
+    return make_counts()
 
 
 # A process that was started in the background ignores SIGINT, and so do its children.

@@ -38,7 +38,7 @@ def test_learners_hold_out_the_same_as_the_split(split, words):
     params = [row.make(task).get_params() for row in ROWS]
     assert all(p.get("holdout", split) == split for p in params)
     assert all(p.get("random_state", 3) == 3 for p in params)
-    assert sum("holdout" in p for p in params) == 5
+    assert sum("holdout" in p for p in params) == 6
 
 
 def test_distractors_are_not_a_class_of_the_baselines(words):

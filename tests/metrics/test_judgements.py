@@ -38,7 +38,6 @@ from sklearn_simlearn.metrics import (
     retrieval_report,
 )
 from sklearn_simlearn.model_selection import ObjectKFold
-from sklearn_simlearn.report import RetrievalReport
 from sklearn_simlearn.similarities import CosineSimilarity
 
 COSINE = CosineSimilarity(use_idf=False)
@@ -351,8 +350,6 @@ def test_what_judgements_do_not_go_with(task):
         map_scorer(model, Q[1:], y)
     with pytest.raises(TypeError, match="use KFold"):
         next(ObjectKFold(2).split(Q, y))
-    with pytest.raises(TypeError, match="Judgements relate queries to documents"):
-        RetrievalReport({"cosine": model}, Q, y)
     memory = MemoryVectorQuery("precomputed").fit(np.eye(25))
     with pytest.raises(TypeError, match="precomputed similarity has no documents"):
         map_scorer(memory, np.eye(25), y)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from sklearn_simlearn import QueryDocumentMap, StartKeptWarning
 from sklearn_simlearn._core.relevance import JudgedRelevance, check_relevance
-from sklearn_simlearn.contract import storage_states
+from sklearn_simlearn.contract._samples import storage_states
 from sklearn_simlearn.datasets import load_categories
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import Judgements, RetrievalScorer

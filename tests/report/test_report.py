@@ -10,13 +10,13 @@ from itertools import chain
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sample_data import make_counts
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from sklearn_simlearn.contract import make_counts
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import PairwiseRelevance, retrieval_report
 from sklearn_simlearn.report import RetrievalReport

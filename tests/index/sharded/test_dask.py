@@ -421,7 +421,7 @@ def test_no_client(monkeypatch):
 def test_the_example_of_the_guide(client, tmp_path):
     page = Path(__file__).parents[3] / "doc" / "user_guide" / "scaling.rst"
     _, _, code = page.read_text(encoding="utf-8").partition("   # search.py\n")
-    code, _, _ = code.partition("\nThe same example")
+    code, _, _ = code.partition("\nTo run the same example")
     script = tmp_path / "search.py"
     script.write_text(textwrap.dedent(code), encoding="utf-8")
     process = subprocess.run(
