@@ -12,10 +12,13 @@ from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
 from sklearn_simlearn.query_map._encoders import KnownRows, Shifted
-from sklearn_simlearn.query_map._softmax import DTYPE, SoftmaxMaps
+from sklearn_simlearn.query_map._softmax import SoftmaxMaps
 
 # Shifts to choose from.
 SHIFTS = (0.3, 0.6, 1.0)
+
+# Fewer queries cannot judge among all candidates. Only the smallest shift is tried.
+FEW_QUERIES = 40
 
 # Parts of the steps after which the maps are candidates.
 CHECKPOINTS = (0.25, 1.0)
@@ -73,7 +76,11 @@ class Path:
     ):
         self.X, self.relevance = X, relevance
         self.maps, self.alpha, self.max_iter = maps, alpha, max_iter
-        self.shifts = (0.0, *SHIFTS) if shift else (0.0,)
+        self.shifts = SHIFTS if shift else ()
+        self.are_few = False
+        if isinstance(relevance, JudgedRelevance):
+            n_queries = np.count_nonzero(relevance.find_queries())
+            self.are_few = n_queries < FEW_QUERIES
 
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
@@ -83,7 +90,8 @@ class Path:
         start = Start.fit(relevance.items_of(X))
         yield START, start
 
-        shifter = Shifter(X, relevance) if len(self.shifts) > 1 else None
+        shifter = Shifter(X, relevance) if self.shifts else None
+        shifts = self.shifts[:1] if self.are_few else self.shifts
         learned = self._softmax(X, relevance, start, rng)
         for n_iter in self._checkpoints():
             base: Encoder = start
@@ -93,7 +101,7 @@ class Path:
                 base = Chain(start, learned.encoder(X.dtype))
                 yield Candidate(n_iter, 0.0), base
             if shifter is not None:
-                for shift, encoder in shifter(base, self.shifts[1:]):
+                for shift, encoder in shifter(base, shifts):
                     yield Candidate(n_iter, shift), encoder
 
     def refit(
@@ -133,7 +141,7 @@ class Path:
 
     def _checkpoints(self):
         """Return the numbers of steps to choose from, 0 for no maps among them."""
-        if self.maps is None:
+        if self.maps is None or self.are_few:
             return [0]
         steps = {max(1, round(part * self.max_iter)) for part in CHECKPOINTS}
         return [0, *sorted(steps)]
@@ -141,8 +149,11 @@ class Path:
     def _softmax(self, X, relevance, start, rng):
         if self.maps is None:
             return None
+        # Single precision takes half the time. Counts are multiplied in the form in
+        # which they are stored, and double precision gives the same maps in any form.
+        dtype = np.float32 if start.idf is None else np.float64
         return SoftmaxMaps(
-            start.items(X).astype(DTYPE),
+            start.items(X).astype(dtype, copy=False),
             relevance,
             both=self.maps == "both",
             alpha=self.alpha,

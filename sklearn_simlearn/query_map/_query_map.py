@@ -60,7 +60,8 @@ class QueryDocumentMap(SimilarityLearner):
         documents ("queries", the same as "auto"); or queries and half of the
         documents, if most documents to come are new ("documents"). With labels: whole
         classes ("objects", the same as "auto") or samples of known classes
-        ("samples"). None takes the maps after `max_iter` steps and a shift of 0.6.
+        ("samples"). With fewer than 40 queries, only a shift of 0.3 is tried. None
+        takes the maps after `max_iter` steps and a shift of 0.6.
 
     random_state : int, RandomState instance or None, default=None
         Decides which queries are held out and the order of the batches. An int makes

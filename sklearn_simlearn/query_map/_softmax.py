@@ -13,7 +13,6 @@ to unit length. Otherwise the loss is convex in V.
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.relevance import (
@@ -25,9 +24,6 @@ from sklearn_simlearn._core.rows import inverse
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.query_map._encoders import Maps
-
-# Steps need no more precision, and take half the time of double precision.
-DTYPE = np.float32
 
 # Queries of a step.
 BATCH = 256
@@ -51,8 +47,8 @@ N_BYTES = 40
 class Adam:
     """A matrix that is moved against its gradients, by the rule of Adam."""
 
-    def __init__(self, shape: tuple[int, int]):
-        self.value = np.zeros(shape, dtype=DTYPE)
+    def __init__(self, n_features: int, dtype: np.dtype):
+        self.value = np.zeros((n_features, n_features), dtype=dtype)
         self._mean, self._square = np.zeros_like(self.value), np.zeros_like(self.value)
         self._n = 0
 
@@ -72,7 +68,7 @@ class SoftmaxMaps:
     Parameters
     ----------
     rows : ndarray or csr_array of shape (n_samples, n_features)
-        Rows of unit length, queries and documents.
+        Rows of unit length, queries and documents, in the precision to learn in.
 
     relevance : Relevance
         Of the samples to each other.
@@ -109,12 +105,11 @@ class SoftmaxMaps:
         self.shrinkage = alpha / len(self.queries)
         self.temperature = TEMPERATURE_OF_BOTH if both else TEMPERATURE
         self.max_iter = max_iter
-        width = rows.shape[1]
-        self.V = Adam((width, width))
-        self.U = Adam((width, width)) if both else None
+        self.V = Adam(rows.shape[1], rows.dtype)
+        self.U = Adam(rows.shape[1], rows.dtype) if both else None
         self.losses: list[float] = []
         self._waiting = self.queries[:0]
-        self._all_items: np.ndarray | None = None
+        self._all_items: Matrix | None = None
 
     def learn_up_to(self, n_iter: int) -> Iterator[None]:
         """Take steps until their number is `n_iter`; pause after each."""
@@ -131,7 +126,7 @@ class SoftmaxMaps:
     def _step(self):
         batch = self._next_batch()
         items, log_weights, D = self._draw_items(batch)
-        Q = _dense(self.rows[batch])
+        Q = self.rows[batch]
         mapped, factor = _map(Q, self.V.value, unit=self.both)
         D_mapped, D_factor = D, None
         if self.U is not None:
@@ -178,8 +173,8 @@ class SoftmaxMaps:
         """
         if len(self.items) <= MAX_ITEMS:
             if self._all_items is None:
-                self._all_items = _dense(self.rows[self.items])
-            return self.items, np.zeros(1, dtype=DTYPE), self._all_items
+                self._all_items = self.rows[self.items]
+            return self.items, np.zeros(1, dtype=self.rows.dtype), self._all_items
         is_related = _find_related(self.relevance, batch)[self.items]
         related, others = self.items[is_related], self.items[~is_related]
         n_related = min(len(related), max(MAX_ITEMS // 2, MAX_ITEMS - len(others)))
@@ -187,9 +182,10 @@ class SoftmaxMaps:
         for group, n in ((related, n_related), (others, MAX_ITEMS - n_related)):
             if n:
                 items.append(self.rng.choice(group, n, replace=False))
-                log_weights.append(np.full(n, np.log(len(group) / n), dtype=DTYPE))
+                log_weights.append(np.full(n, np.log(len(group) / n)))
         items = np.concatenate(items)
-        return items, np.concatenate(log_weights), _dense(self.rows[items])
+        log_weights = np.concatenate(log_weights).astype(self.rows.dtype)
+        return items, log_weights, self.rows[items]
 
     def _targets(self, queries, items):
         """Return the relevance of items to queries; -1 for a query itself."""
@@ -230,10 +226,6 @@ def _residuals(S, target):
     S[row, column] -= share.astype(S.dtype)
     S[~counted] = 0
     return loss, np.count_nonzero(counted)
-
-
-def _dense(rows):
-    return rows.toarray() if sparse.issparse(rows) else rows
 
 
 def _map(X, V, *, unit):

@@ -1,6 +1,7 @@
 """Maps of queries and documents, and the shift of judged documents."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -78,6 +79,20 @@ def test_the_shift_alone_helps_judged_documents(categories):
     assert model.document_map_ is None
     assert model.shift_ > 0
     assert gain(model, Q_test, y_test) > 0.02
+
+
+def test_few_queries_choose_among_few_candidates(categories):
+    Q, y, Q_test, y_test = categories
+    for n, n_candidates in ((39, 2), (40, 12)):
+        model = QueryDocumentMap(max_iter=4, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StartKeptWarning)
+            model.fit(Q[:n], y[:n])
+        assert len(model.holdout_results_["candidates"]) == n_candidates
+    few = QueryDocumentMap(shift=False, random_state=0)
+    with pytest.warns(StartKeptWarning):
+        few.fit(Q[:39], y[:39])
+    assert gain(few, Q_test, y_test) == 0
 
 
 def test_the_shift_is_the_formula(rng):
@@ -253,18 +268,20 @@ def reference_loss(v, Q, D, R, both, alpha, temperature):
 
 
 @pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("working_memory", [1024, 1e-3])
-def test_gradients_are_those_of_the_loss(both, working_memory, rng, monkeypatch):
-    monkeypatch.setattr(_softmax, "DTYPE", np.float64)
+def test_gradients_are_those_of_the_loss(both, is_sparse, working_memory, rng):
     maps, Q, D, R = problem(rng, both)
+    if is_sparse:
+        maps.rows = sparse.csr_array(maps.rows)
     found = []
 
     class Recording(_softmax.Adam):
         def move(self, gradient, rate):
             found.append(gradient)
 
-    maps.V = Recording((3, 3))
-    maps.U = Recording((3, 3)) if both else None
+    maps.V = Recording(3, Q.dtype)
+    maps.U = Recording(3, Q.dtype) if both else None
     start = rng.standard_normal((2, 3, 3)) * 0.3
     maps.V.value = start[0]
     if both:
@@ -319,7 +336,7 @@ def test_many_documents_are_drawn(kind, rng, monkeypatch):
     maps = SoftmaxMaps(X, relevance, both=True, alpha=1.0, max_iter=5, rng=rng)
     batch = maps._next_batch()
     items, log_weights, D = maps._draw_items(batch)
-    assert len(items) == len(np.unique(items)) == len(D) == 20
+    assert len(items) == len(np.unique(items)) == D.shape[0] == 20
     # The weights of the drawn documents add up to the number of all.
     assert np.exp(log_weights).sum() == pytest.approx(len(maps.items), rel=1e-5)
     relevant = (relevance.block(batch, np.arange(70)) > 0).any(axis=0)
