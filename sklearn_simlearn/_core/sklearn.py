@@ -68,6 +68,7 @@ __all__ = [
     "get_output_config",
     "get_threadpool_controller",
     "num_samples",
+    "public_module",
     "safe_indexing",
     "validate_parameter_constraints",
     "validate_params",
@@ -83,6 +84,16 @@ KEPT_ATTRIBUTES = {
     "_skl_callbacks_to_teardown",
     "_sklearn_output_config",
 }
+
+
+def public_module(cls: type) -> str:
+    """Return the name of the outermost package that exports a class."""
+    parts = cls.__module__.split(".")
+    for i in range(len(parts)):
+        name = ".".join(parts[: i + 1])
+        if getattr(sys.modules.get(name), cls.__name__, None) is cls:
+            return name
+    return cls.__module__
 
 
 class DocLinkMixin:
@@ -108,14 +119,8 @@ class DocLinkMixin:
         return url + "/generated/{public_module}.{estimator_name}.html"
 
     def _doc_link_url_param_generator(self):
-        """Name the outermost package that exports the class."""
         cls = type(self)
-        parts = cls.__module__.split(".")
-        names = [".".join(parts[: i + 1]) for i in range(len(parts))]
-        for name in names:
-            if getattr(sys.modules[name], cls.__name__, None) is cls:
-                break
-        return {"public_module": name, "estimator_name": cls.__name__}
+        return {"public_module": public_module(cls), "estimator_name": cls.__name__}
 
 
 class ItemsHtmlMixin:

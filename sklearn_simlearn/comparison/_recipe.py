@@ -5,6 +5,7 @@ from typing import Any
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
+from sklearn_simlearn._core.sklearn import public_module
 from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
 from sklearn_simlearn.comparison._comparison import Result
 from sklearn_simlearn.comparison._task import Task
@@ -68,7 +69,7 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
         imports = {"from sklearn.preprocessing import FunctionTransformer"}
         return imports, "FunctionTransformer(lambda X: X.toarray(), accept_sparse=True)"
     kind = type(estimator)
-    module = kind.__module__.split("._")[0]
+    module = public_module(kind)
     expression = " ".join(estimator.__repr__(N_CHAR_MAX=10_000).split())
     return {f"from {module} import {kind.__name__}"}, expression
 
