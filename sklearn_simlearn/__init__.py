@@ -7,7 +7,7 @@ from sklearn_simlearn.mahalanobis import SparseMahalanobisLearner
 from sklearn_simlearn.memory import MemoryVectorQuery
 from sklearn_simlearn.oasis import OASIS
 from sklearn_simlearn.posterior import ClassPosteriorSimilarity
-from sklearn_simlearn.query_map import QueryDocumentMap
+from sklearn_simlearn.query_map import EmbeddingModelMap, QueryDocumentMap
 from sklearn_simlearn.two_covariance import TwoCovarianceSimilarity
 
 __version__ = "0.2.0.dev0"
@@ -16,6 +16,7 @@ __all__ = [
     "OASIS",
     "AngularBilinearRanker",
     "ClassPosteriorSimilarity",
+    "EmbeddingModelMap",
     "HistogramRankSVM",
     "MemoryVectorQuery",
     "QueryDocumentMap",

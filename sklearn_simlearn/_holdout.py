@@ -1,82 +1,60 @@
-"""The hold-out: folds, the judge, the choice.
+"""The hold-out: the judge and the choice.
 
-A learner moves away from a start that is good already, such as the cosine. Whether it
-should, and how far, depends on the queries to come: of the classes it learns from, or
-of others. The user chooses by `holdout`, and samples that take no part in learning
-decide. With labels, held-out samples query each other. With judgements, held-out
-queries search the documents.
+A learner starts from a good similarity, such as the cosine, and moves away from it. How
+far it should move depends on future queries: they may be of the training classes or of
+new classes. The user states this by `holdout`, and samples that are not used for
+learning decide. With labels, held-out samples query each other. With judgements,
+held-out queries search the documents.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.choice import START
 from sklearn_simlearn._core.encoders import Encoder, Sides
-from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.sklearn import StrOptions
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn._core.warn import StartKeptWarning, warn_user
-from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
+from sklearn_simlearn._core.warn import warn_user
+from sklearn_simlearn._folds import MAX_ROWS, MIN_CLASSES, Fold, make_folds
+from sklearn_simlearn.metrics._measure import (
+    MEASURES,
+    measure_lists,
+    rank_relevant_items,
+)
 
-# What every learner takes as `holdout`, by the kind of y.
+# Values of `holdout` that learners accept, by the kind of y.
 FOR_LABELS = ("objects", "samples")
 FOR_JUDGEMENTS = ("queries", "documents")
 HOLDOUT = [StrOptions({"auto", *FOR_LABELS, *FOR_JUDGEMENTS}), None]
 
-# Parameters that do not change what is learned.
-NOT_LEARNED = {"estimator", "holdout", "init", "n_jobs", "random_state"}
-
-# The candidate that is always there: what the learner starts from.
-START = None
-
-# Fewer classes say nothing about new ones.
-MIN_CLASSES = 10
-
-# Share of the samples that `"samples"` holds out in a fold.
-SHARE = 0.2
-
-# Fewer queries with relevant documents say nothing about new ones.
-MIN_QUERIES = 10
-
-# Share of the documents that `"documents"` holds out in a fold.
-SHARE_OF_DOCUMENTS = 0.5
-
-# Documents that the held-out queries of a fold search: those judged for them, and a
-# sample of the others.
-MAX_DOCUMENTS = 20_000
-
-# Held-out samples of a fold that are scored. `"samples"` takes as many folds as it
-# takes to have that many in all, so that few samples are not judged by a handful.
-MAX_ROWS = 1000
-
-# The same in a race, where many candidates are judged, and how many candidates are
-# judged in all folds.
+# Held-out samples of a fold in a race, which judges many candidates, and the number of
+# candidates that are judged in all folds.
 RACE_ROWS = 250
 N_FINALISTS = 4
 
-# How many times what is lost at rank 1 is taken off a gain in mean average precision:
-# 2 to 4 are alike, and with 1 some learners lose 0.015 on known classes.
+# Factor of the loss at rank 1, which is subtracted from the gain in mean average
+# precision. 2 to 4 give similar results; with 1, some learners lose 0.015 on known
+# classes.
 LOSS_AT_1 = 3.0
 
-average_precision = MEASURES["map"].bind()
+# With judgements, the standard error of a gain counts 1 + CAUTION_OF_FEW / n times for
+# n held-out queries, since few queries underestimate the error of the best candidate.
+CAUTION_OF_FEW = 10
+
 ndcg_at_10 = MEASURES["ndcg"].bind(k=10)
-
-
-class Fold(NamedTuple):
-    """Rows to learn from, and held-out rows that query and that are searched.
-
-    With labels the last two are the same samples, which query each other.
-    """
-
-    train: np.ndarray
-    queries: np.ndarray
-    items: np.ndarray
+precision_at_1 = MEASURES["precision"].bind(k=1)
 
 
 class Choice(NamedTuple):
-    """The candidate to take, and why.
+    """The chosen candidate and its measurements.
 
     Attributes
     ----------
@@ -85,63 +63,59 @@ class Choice(NamedTuple):
 
     attributes : dict
         `holdout_gain_`, `holdout_error_` and `holdout_results_`, as learners publish
-        them.
+        them. With judgements, the gain on a fold is that of the candidate which the
+        other folds choose.
     """
 
     candidate: Any
     attributes: dict
 
 
+# The candidate that `choose` takes without folds, in a tuple.
+_settled: ContextVar[tuple | None] = ContextVar("_settled", default=None)
+
+
+@contextmanager
+def settle(candidate: Any) -> Iterator[None]:
+    """Let learners that are fitted inside take a candidate, without a hold-out."""
+    token = _settled.set((candidate,))
+    try:
+        yield
+    finally:
+        _settled.reset(token)
+
+
 def read_holdout(holdout: str, relevance: Relevance) -> str:
-    """Return what is held out; raise if it does not go with the kind of `y`."""
+    """Return what is held out; raise if `holdout` does not suit the kind of `y`."""
     is_judged = isinstance(relevance, JudgedRelevance)
     allowed = FOR_JUDGEMENTS if is_judged else FOR_LABELS
     if holdout == "auto":
         return allowed[0]
     if holdout not in allowed:
-        kind = "judgements" if is_judged else "labels or relevance of samples"
+        kind = "judgements or triplets"
+        if not is_judged:
+            kind = "labels or relevance of samples"
         raise ValueError(
-            f"holdout={holdout!r} does not go with y, which holds {kind}: pass "
-            f"{allowed[0]!r}, {allowed[1]!r}, None or 'auto'."
+            f"holdout={holdout!r} is not valid for {kind}: pass {allowed[0]!r}, "
+            f"{allowed[1]!r}, None or 'auto'."
         )
     return holdout
 
 
 def warn_of_no_holdout(learner, method: str) -> None:
-    """Warn that a method learns without the hold-out that the learner asks for."""
+    """Warn that a method learns without the hold-out that is set in the learner."""
     if learner.holdout is not None:
         warn_user(
             f"{method} learns without a hold-out, so the similarity may rank worse "
-            "than the start. Set holdout=None if that is intended, or pass labels or "
-            "judgements to `fit`."
+            "than the start. Set holdout=None if that is intended, or call `fit` or "
+            "`fit_triplets` with all data."
         )
 
 
-def warn_if_start_is_kept(learner, attributes: dict) -> None:
-    """Warn if the hold-out measured candidates and chose the start."""
-    results = attributes.get("holdout_results_")
-    if results is None or results["candidates"][results["best_index"]] is not START:
-        return
-    gain, error = results["gain"], results["error"]
-    others = [i for i, c in enumerate(results["candidates"]) if c is not START]
-    measured = ""
-    if others:
-        best = max(others, key=lambda i: gain[i] - error[i])
-        name = "nDCG@10" if "ndcg_at_10" in results else "mean average precision"
-        measured = (
-            f" The best candidate gained {gain[best]:.4f} +- {error[best]:.4f} in "
-            f"{name} and {results['gain_at_1'][best]:.4f} at rank 1."
-        )
-    unused = sorted(set(learner.get_params(deep=False)) - NOT_LEARNED)
-    remedy = ""
-    if getattr(learner, "holdout", None) in ("auto", "objects"):
-        remedy = ' Pass holdout="samples" if future queries are of the classes in y.'
-    warn_user(
-        f"{type(learner).__name__} keeps its start: nothing that it learned ranks "
-        f"held-out samples better.{measured} So {', '.join(unused)} have no effect."
-        f"{remedy if 'ndcg_at_10' not in results else ''}",
-        StartKeptWarning,
-    )
+def forget_holdout(learner) -> None:
+    """Remove the attributes that only a fit with a hold-out sets."""
+    for name in ("holdout_gain_", "holdout_error_", "holdout_results_"):
+        learner.__dict__.pop(name, None)
 
 
 def choose(
@@ -166,13 +140,13 @@ def choose(
         Checked training samples.
 
     relevance : Relevance
-        Of the training samples to each other.
+        Relevance of the training samples to each other.
 
     holdout : str
-        What is held out; one of `HOLDOUT` that goes with the kind of `y`.
+        What is held out; one of the values of `HOLDOUT` for the kind of `y`.
 
     rng : Generator
-        Decides on the folds; each of them gets a stream of its own.
+        Source of randomness for the folds; each fold gets its own stream.
 
     advance : callable
         Reports a step to the callbacks; returns whether one of them asks to stop.
@@ -182,6 +156,9 @@ def choose(
         tried. Then fewer samples are scored, too.
     """
     holdout = read_holdout(holdout, relevance)
+    settled = _settled.get()
+    if settled is not None:
+        return Choice(settled[0], {})
     folds = make_folds(relevance, holdout, rng, RACE_ROWS if race else MAX_ROWS)
     judge = Judge(X, relevance, by_class=holdout == "objects")
     # On more threads BLAS would sum in another order.
@@ -200,140 +177,17 @@ def choose(
     return judge.choose()
 
 
-def make_folds(
-    relevance: Relevance, holdout: str, rng, max_rows: int = MAX_ROWS
-) -> list[Fold]:
-    """Return the folds; none, with a warning, if classes or samples are too few."""
-    if isinstance(relevance, JudgedRelevance):
-        return _hold_out_queries(relevance, rng, with_documents=holdout == "documents")
-    objects = relevance.objects()
-    if holdout == "samples":
-        folds = []
-        for test in _hold_out_samples(objects, rng):
-            rest = np.setdiff1d(np.arange(len(objects)), test)
-            if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
-                test = _limit(test, objects, rng, max_rows)
-                folds.append(Fold(rest, test, test))
-        if folds:
-            return folds
-        warn_user(
-            "The start is kept, since the samples are too few to hold some out as "
-            'holdout="samples" does. Set holdout=None to learn without a hold-out.',
-            StartKeptWarning,
-        )
-        return []
-
-    sizes = np.bincount(objects[objects >= 0])
-    classes = rng.permutation(np.flatnonzero(sizes > 1))
-    if len(classes) < MIN_CLASSES:
-        warn_user(
-            f"The start is kept, since the {len(classes)} classes in y are fewer than "
-            f"the {MIN_CLASSES} that show what helps with new classes. Pass "
-            'holdout="samples" if future queries are of the classes in y.',
-            StartKeptWarning,
-        )
-        return []
-    n_folds = 3 if np.median(sizes[classes]) < 6 else min(5, len(classes) // 2)
-    folds = []
-    for held_out in np.array_split(classes, n_folds):
-        is_test = np.isin(objects, held_out)
-        test = _limit(np.flatnonzero(is_test), objects, rng, max_rows)
-        folds.append(Fold(np.flatnonzero(~is_test), test, test))
-    return folds
-
-
-def _hold_out_queries(relevance, rng, *, with_documents):
-    """Disjoint parts of the queries, each against all or against held-out documents."""
-    queries = rng.permutation(np.flatnonzero(relevance.find_queries()))
-    if len(queries) < MIN_QUERIES:
-        warn_user(
-            f"The start is kept, since {len(queries)} queries with relevant documents "
-            f"are fewer than the {MIN_QUERIES} that show what helps with new ones. Set "
-            "holdout=None to learn without a hold-out.",
-            StartKeptWarning,
-        )
-        return []
-    documents = np.flatnonzero(relevance.is_item)
-    n_folds = 5 if len(queries) < MAX_ROWS else 3
-    folds = []
-    for held_out in np.array_split(queries, n_folds):
-        others = np.setdiff1d(np.arange(len(relevance)), held_out)
-        items = documents
-        if with_documents:
-            n_items = round(SHARE_OF_DOCUMENTS * len(documents))
-            items = np.sort(rng.choice(documents, n_items, replace=False))
-            others = np.setdiff1d(others, items)
-        if not relevance.take(others).find_queries().any():
-            continue
-        held_out = np.sort(held_out[: MAX_ROWS // n_folds])
-        folds.append(Fold(others, held_out, _sample(items, held_out, relevance, rng)))
-    return folds
-
-
-def _sample(documents, queries, relevance, rng):
-    """Return at most `MAX_DOCUMENTS`, those judged for the queries among them."""
-    n_more = MAX_DOCUMENTS - len(documents)
-    if n_more >= 0:
-        return documents
-    judged = np.intersect1d(documents, relevance.pairs[queries].indices)
-    others = np.setdiff1d(documents, judged)
-    n_others = max(0, MAX_DOCUMENTS - len(judged))
-    return np.union1d(judged, rng.choice(others, n_others, replace=False))
-
-
-def _hold_out_samples(objects, rng):
-    """Disjoint parts of the samples: of each class a share, two of them at least.
-
-    Of a class below four, which cannot spare two, all or none are in a part.
-    """
-    known = np.flatnonzero(objects >= 0)
-    row, place, size = shuffle_within(objects[known], rng)
-    row = known[row]
-    n_taken = np.maximum(2, np.rint(SHARE * size).astype(np.int64))
-    part = np.where((place // n_taken + 1) * n_taken <= size, place // n_taken, -1)
-    is_small = size < 4
-    small = rng.permutation(np.unique(objects[row[is_small]]))
-    n_small = max(1, int(np.rint(SHARE * len(small))))
-    part_of_object = np.full(objects.max(initial=-1) + 1, -1)
-    part_of_object[small] = np.arange(len(small)) // n_small
-    part[is_small] = part_of_object[objects[row[is_small]]]
-
-    parts, n_held_out = [], 0
-    for i in range(round(1 / SHARE)):
-        parts.append(np.sort(row[part == i]))
-        n_held_out += len(parts[-1])
-        if n_held_out >= MAX_ROWS:
-            break
-    return parts
-
-
-def _limit(rows, objects, rng, max_rows):
-    """At most `max_rows` of the rows, an even number of each class first."""
-    order, place, _ = shuffle_within(objects[rows], rng)
-    first = np.lexsort((objects[rows][order], place // 2))[:max_rows]
-    return np.sort(rows[order[first]])
-
-
-def shuffle_within(
-    objects: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Samples by class, in random order within it: row, place in it, and its size."""
-    row = rng.permutation(len(objects))
-    row = row[np.argsort(objects[row], kind="stable")]
-    _, first, size = np.unique(objects[row], return_index=True, return_counts=True)
-    return row, np.arange(len(row)) - np.repeat(first, size), np.repeat(size, size)
-
-
 class Measures(NamedTuple):
     """Measures of one candidate, per held-out query."""
 
     quality: np.ndarray  # average precision, or nDCG@10 with judgements
     p1: np.ndarray  # precision at 1 among the held-out samples
-    p1_dense: np.ndarray  # what it would be in a denser database
+    p1_dense: np.ndarray  # extrapolated to a denser database
+    p1_all: np.ndarray  # among the held-out samples and those to learn from
 
 
 class Judge:
-    """How well the candidates rank the held-out samples, and which is the best.
+    """Measure how well the candidates rank the held-out samples; choose the best.
 
     Parameters
     ----------
@@ -341,11 +195,11 @@ class Judge:
         Checked training samples.
 
     relevance : Relevance
-        Of the training samples to each other.
+        Relevance of the training samples to each other.
 
     by_class : bool
-        Whether classes have equal weight, as they do if others are to come; otherwise
-        queries have.
+        Whether all classes have equal weight, as for queries of new classes; otherwise
+        all queries have equal weight.
     """
 
     def __init__(self, X: Matrix, relevance: Relevance, *, by_class: bool):
@@ -358,42 +212,60 @@ class Judge:
     def open(self, fold: Fold) -> None:
         """Begin a fold."""
         find = self.relevance.graded_block if self.is_judged else self.relevance.block
-        relevant = find(fold.queries, fold.items)
-        relevant[fold.queries[:, None] == fold.items] = -1
-        has_both = (relevant > 0).any(axis=1) & (relevant == 0).any(axis=1)
-        self.has_both, self.relevant = has_both, relevant[has_both]
-        X_queries = self.X[fold.queries]
-        same = fold.queries is fold.items
-        self.sides = Sides(X_queries, X_queries if same else self.X[fold.items])
+        columns = np.concatenate([fold.items, fold.others])
+        relevant = find(fold.queries, columns)
+        relevant[fold.queries[:, None] == columns] = -1
+        listed = relevant[:, : len(fold.items)]
+        has_both = (listed > 0).any(axis=1) & (listed == 0).any(axis=1)
+        queries = fold.queries[has_both]
+        self.has_both = has_both
+        self.relevant, self.n_items = relevant[has_both], len(fold.items)
+        self.sides = Sides(self.X[queries], self.X[columns])
         self.measures.append({})
-        self.classes.append(self.objects[fold.queries[has_both]])
+        self.classes.append(self.objects[queries])
 
     def record(self, candidate, encoder: Encoder) -> None:
         """Measure how an encoder ranks the held-out items."""
-        # In single precision, so that equal samples tie however their sums are rounded.
-        S = self.sides.similarity(encoder)[self.has_both].astype(np.float32, copy=False)
-        ranks = rank_relevant_items(self.relevant, S)
-        p1, p1_dense = _precision_at_1(ranks)
-        if self.is_judged:  # the documents are all there
-            measures = Measures(ndcg_at_10(ranks), p1, p1)
+        # In single precision, so that equal samples are tied despite rounding.
+        S = self.sides.similarity(encoder).astype(np.float32, copy=False)
+        if self.is_judged:  # no document is missing
+            ranks = rank_relevant_items(self.relevant, S)
+            p1 = precision_at_1(ranks)
+            measures = Measures(ndcg_at_10(ranks), p1, p1, p1)
         else:
-            measures = Measures(average_precision(ranks), p1, p1_dense)
+            quality, p1, p1_half, p1_all = measure_lists(self.relevant, S, self.n_items)
+            p1_dense = 2 * p1 - p1_half  # (holdout-dense)
+            if self.n_items == S.shape[1]:
+                p1_all = p1_dense
+            measures = Measures(quality, p1, p1_dense, p1_all)
         self.measures[-1][candidate] = measures
 
     def choose(
-        self, start: Any = START, *, caution: float = 1.0, loss_at_1: float = LOSS_AT_1
+        self,
+        starts: Sequence[Any] = (START,),
+        baselines: Sequence[Any] = (),
+        *,
+        caution: float = 1.0,
+        loss_at_1: float = LOSS_AT_1,
     ) -> Choice:
-        """Return the candidate of the highest worth; the start if none is above 0."""
+        """Return the candidate with the highest value; the start if none is above 0.
+
+        The start is the best of `starts`. Gains are published over the best of
+        `baselines`, if there are any.
+        """
         candidates = self._candidates()
         if not candidates:
-            return Choice(start, {"holdout_gain_": 0.0, "holdout_error_": 0.0})
-        results, worth = self._weigh(candidates, start, caution, loss_at_1)
-        best = int(np.argmax(worth))
-        if worth[best] <= 0:
-            best = candidates.index(start)
+            return Choice(starts[0], {"holdout_gain_": 0.0, "holdout_error_": 0.0})
+        options = {"caution": caution, "loss_at_1": loss_at_1}
+        best = self._find_best(candidates, starts, **options)
+        baseline = self._find_start(candidates, baselines or starts)
+        results, _ = self._weigh(candidates, baseline, **options)
+        gain, error = results["gain"][best], results["error"][best]
+        if self.is_judged and candidates[best] != baseline and len(self.measures) > 1:
+            gain, error = self._cross_choose(candidates, starts, baseline, options)
         attributes = {
-            "holdout_gain_": float(results["gain"][best]),
-            "holdout_error_": float(results["error"][best]),
+            "holdout_gain_": float(gain),
+            "holdout_error_": float(error),
             "holdout_results_": {
                 "candidates": candidates,
                 **results,
@@ -401,6 +273,35 @@ class Judge:
             },
         }
         return Choice(candidates[best], attributes)
+
+    def _find_start(self, candidates, starts):
+        """Return the best of the starts, without regard to its error."""
+        if len(starts) == 1:
+            return starts[0]
+        starts = [each for each in starts if each in candidates]
+        return starts[int(np.argmax(self._values(starts, "quality").mean(axis=1)))]
+
+    def _find_best(self, candidates, starts, **options):
+        """Return the place of the candidate with the highest value, or of the start."""
+        start = self._find_start(candidates, starts)
+        _, worth = self._weigh(candidates, start, **options)
+        best = int(np.argmax(worth))
+        return best if worth[best] > 0 else candidates.index(start)
+
+    def _cross_choose(self, candidates, starts, baseline, options):
+        """Return the gain on each fold of the choice of the other folds, and its error.
+
+        On the queries that chose it, the gain of the best candidate is too high.
+        """
+        gains = []
+        for i, fold in enumerate(self.measures):
+            others = copy(self)
+            others.measures = self.measures[:i] + self.measures[i + 1 :]
+            others.classes = self.classes[:i] + self.classes[i + 1 :]
+            best = candidates[others._find_best(candidates, starts, **options)]
+            gains.append(fold[best].quality - fold[baseline].quality)
+        gains = np.concatenate(gains)
+        return gains.mean(), gains.std(ddof=1) / np.sqrt(len(gains))
 
     def find_losers(self) -> set[Any]:
         """Return the worse half of the candidates, without the start."""
@@ -419,22 +320,25 @@ class Judge:
         ]
 
     def _weigh(self, candidates, start=START, caution=1.0, loss_at_1=LOSS_AT_1):
-        """Return the measures of candidates, and the worth of each.
+        """Return the measures of candidates, and the value of each.
 
         (holdout-gain) is the mean difference in average precision (nDCG@10 with
         judgements) to the start, over classes or over queries, and its standard error.
-        (holdout-worth) is the gain less `caution` times its error and less `loss_at_1`
-        times what is lost at rank 1.
+        (holdout-worth) is the gain less `caution` times its error, which is larger if
+        there are few judged queries, and less `loss_at_1` times the loss at rank 1, by
+        the worse of two estimates.
         """
         start = candidates.index(start)
-        quality, p1, p1_dense = (
+        quality, p1, *p1_later = (
             self._values(candidates, name) for name in Measures._fields
         )
         gains = quality - quality[start]
         gain, n = gains.mean(axis=1), gains.shape[1]
         error = gains.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)
-        at_1 = np.minimum(1, p1_dense.mean(axis=1))
-        gain_at_1 = at_1 - at_1[start]
+        if self.is_judged:
+            caution *= 1 + CAUTION_OF_FEW / n
+        at_1 = np.minimum(1, np.mean(p1_later, axis=2))
+        gain_at_1 = (at_1 - at_1[:, [start]]).min(axis=0)
         worth = gain - caution * error - loss_at_1 * np.maximum(0, -gain_at_1)
         name = "ndcg_at_10" if self.is_judged else "mean_average_precision"
         results = {
@@ -462,25 +366,3 @@ class Judge:
             classes[order], return_index=True, return_counts=True
         )
         return np.add.reduceat(values[:, order], first, axis=1) / size
-
-
-def _precision_at_1(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """Precision at 1 per query: among held-out samples, and in a dense database.
-
-    A later database is denser, and holds near duplicates that the start finds: there a
-    gain at rank 1 is smaller. With p among the held-out samples and p_half the mean of
-    p if each of them is missing with probability 1/2, Richardson's extrapolation is
-
-        (holdout-dense)  p + (p - p_half).
-
-    An item comes first if it is there and all above it are missing; of several tied
-    ones each is as likely to come first.
-    """
-    n_above, n_tied = ranks.n_above, ranks.n_tied
-    is_first = (n_above == 0) / n_tied
-    is_first_of_half = np.exp2(-n_above) * (1 - np.exp2(-n_tied)) / n_tied
-    p, p_half = (
-        np.bincount(ranks.query, chance, minlength=len(ranks.n_relevant))
-        for chance in (is_first, is_first_of_half)
-    )
-    return p, 2 * p - p_half

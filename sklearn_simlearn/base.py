@@ -1,11 +1,12 @@
-"""The contract of similarities: the mixins, and the base class of learners."""
+"""Mixins of similarities, and the base class of learners."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import (
@@ -17,19 +18,24 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.choice import ChoiceMixin, warn_if_start_is_kept
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.docstrings import add_shared_attributes
 from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
-from sklearn_simlearn._core.relevance import (
-    JudgedRelevance,
-    Relevance,
-    check_relevance,
-)
+from sklearn_simlearn._core.relevance import Relevance, check_relevance
 from sklearn_simlearn._core.rows import check_rows, stack_rows
-from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, DocLinkMixin, fit_context
+from sklearn_simlearn._core.sklearn import (
+    KEPT_ATTRIBUTES,
+    DocLinkMixin,
+    as_configured,
+    fit_context,
+)
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.threads import count_threads
+from sklearn_simlearn._core.triplets import check_triplets, judge_triplets
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
-from sklearn_simlearn._holdout import warn_if_start_is_kept
 from sklearn_simlearn.metrics import map_scorer
 
 __all__ = ["EncodedSimilarityMixin", "Encoder", "SimilarityLearner", "SimilarityMixin"]
@@ -38,7 +44,7 @@ __all__ = ["EncodedSimilarityMixin", "Encoder", "SimilarityLearner", "Similarity
 class SimilarityMixin(DocLinkMixin):
     """Mixin for estimators that compare a query with the items of a database.
 
-    An estimator needs a method `similarity` of its own, and gets `score` from here.
+    An estimator must define a method `similarity`. This class provides `score`.
 
     Examples
     --------
@@ -63,12 +69,12 @@ class SimilarityMixin(DocLinkMixin):
     def score(
         self,
         X: MatrixLike,
-        y: MatrixLike,
+        y: TargetLike,
         sample_weight: ArrayLike | None = None,
         *,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Mean average precision, each sample querying the others.
+        """Return the mean average precision; each sample queries the others.
 
         Parameters
         ----------
@@ -77,14 +83,14 @@ class SimilarityMixin(DocLinkMixin):
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk; or a
+            positive if a sample is relevant, negative if it is junk; or a
             :class:`~sklearn_simlearn.metrics.PairwiseRelevance`.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples as queries.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; all that are relevant to something if None.
+            Samples that query; if None, every sample that has a relevant one.
 
         Returns
         -------
@@ -97,8 +103,12 @@ class SimilarityMixin(DocLinkMixin):
         )
 
     def _check_rows(self, X, *, reset=False):
-        """The one door for samples."""
+        """Return checked samples."""
         return check_rows(self, X, reset=reset)
+
+    def _check_items(self, X):
+        """Check items, which are of another width than queries in some learners."""
+        return self._check_rows(X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -117,7 +127,7 @@ class EncodedSimilarityMixin(
 
     The `fit` of an estimator sets `encoder_`, an
     :class:`~sklearn_simlearn.base.Encoder` with :math:`\phi` as its method `queries`
-    and :math:`\psi` as its method `items`. The mixin does the rest.
+    and :math:`\psi` as its method `items`. The mixin provides the other methods.
 
     Examples
     --------
@@ -141,6 +151,9 @@ class EncodedSimilarityMixin(
 
     encoder_: Any
 
+    # Whether items have another width than queries.
+    _has_two_widths = False
+
     def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
         """Return the similarity of every row of `X` to every row of `Y`.
 
@@ -158,11 +171,12 @@ class EncodedSimilarityMixin(
             Larger is more similar.
         """
         check_is_fitted(self)
-        is_same = Y is None or Y is X
-        X = self._check_rows(X)
-        Y = X if is_same else self._check_rows(Y)
-        n_threads = effective_n_jobs(getattr(self, "n_jobs", None))
-        return Sides(X, Y, n_threads).similarity(self.encoder_)
+        Y = X if Y is None else Y
+        is_same = Y is X and not self._has_two_widths
+        rows = self._check_rows(X)
+        items = rows if is_same else self._check_items(Y)
+        n_threads = count_threads(getattr(self, "n_jobs", None))
+        return Sides(rows, items, n_threads).similarity(self.encoder_)
 
     def transform(self, X: MatrixLike) -> Matrix:
         """Encode queries.
@@ -176,11 +190,11 @@ class EncodedSimilarityMixin(
 
         Returns
         -------
-        Q : ndarray or csr_array of shape (n_queries, n_features_out)
+        Q : ndarray or sparse CSR of shape (n_queries, n_features_out)
             The surrogate queries.
         """
         check_is_fitted(self)
-        return self.encoder_.queries(self._check_rows(X))
+        return as_configured(self.encoder_.queries(self._check_rows(X)))
 
     def transform_database(self, X: MatrixLike) -> Matrix:
         """Encode items, as an inner-product index stores them.
@@ -192,15 +206,15 @@ class EncodedSimilarityMixin(
 
         Returns
         -------
-        D : ndarray or csr_array of shape (n_items, n_features_out)
+        D : ndarray or sparse CSR of shape (n_items, n_features_out)
             The items to store.
         """
         check_is_fitted(self)
-        return self.encoder_.items(self._check_rows(X))
+        return as_configured(self.encoder_.items(self._check_items(X)))
 
     @property
     def _n_features_out(self):
-        """Number of columns of the encodings: that of an encoded row of zeros."""
+        """Return the number of columns of the encodings."""
         shape = (1, self.n_features_in_)
         is_sparse = get_tags(self).input_tags.sparse
         zeros = sparse.csr_array(shape) if is_sparse else np.zeros(shape)
@@ -212,8 +226,10 @@ class EncodedSimilarityMixin(
         return tags
 
 
-class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstimator):
-    """Base class of the learners, which owns `fit`.
+class SimilarityLearner(
+    ChoiceMixin, EncodedSimilarityMixin, CallbackSupportMixin, BaseEstimator
+):
+    """Base class of the learners, which implements `fit`.
 
     A learner implements `_learn`, which returns the fitted attributes, with the
     :class:`~sklearn_simlearn.base.Encoder` that it learned as `encoder_`. `fit` checks
@@ -248,7 +264,7 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: MatrixLike, y: MatrixLike) -> Self:
+    def fit(self, X: MatrixLike, y: TargetLike) -> Self:
         """Learn the similarity.
 
         Parameters
@@ -268,6 +284,7 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
         self : object
             The estimator itself.
         """
+        self._refuse_unused()
         with replacing_state(self):
             if is_partitioned(X):
                 self.__dict__.update(self._learn_partitions(X, y))
@@ -281,32 +298,51 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
             warn_if_start_is_kept(self, attributes)
         return self
 
+    def _unused_parameters(self) -> dict[str, str]:
+        """Return names of parameters that this form does not use, with the form."""
+        return {}
+
+    def _refuse_unused(self):
+        """Raise if a parameter without effect differs from its default."""
+        defaults = signature(type(self)).parameters
+        of_paper = getattr(self, "_paper_parameters", {})
+        for name, form in self._unused_parameters().items():
+            value, default = getattr(self, name), defaults[name].default
+            if value not in (default, of_paper.get(name, default)):
+                raise ValueError(
+                    f"{name}={value!r} has no effect with {form}: leave {name} at its "
+                    f"default, {default!r}."
+                )
+
     def _read_sides(self, X, y):
         """Return checked rows and their relevance; documents follow the queries."""
         rows = self._check_rows(X, reset=True)
         if not isinstance(y, Judgements):
             return rows, check_relevance(y, n_samples=rows.shape[0])
         check_judgements(y, rows.shape[0])
-        rows = stack_rows(rows, self._check_rows(y.documents))
-        return rows, JudgedRelevance.of(y.relevance)
+        return self._stack(rows, y.documents), JudgedRelevance.of(y.relevance)
+
+    def _stack(self, rows, documents):
+        """Return checked queries on top of documents, which are checked as well."""
+        return stack_rows(rows, self._check_rows(documents))
 
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        """Return the fitted attributes, `encoder_` among them.
+        """Return the fitted attributes, including `encoder_`.
 
         The rows are checked, and `relevance` holds a triplet. ``advance(name,
         describe)`` reports a step to the callbacks, with a function that returns the
-        attributes so far, and returns whether a callback asks to stop.
+        attributes so far. It returns True if a callback asks to stop.
         """
         raise NotImplementedError
 
     def _learn_partitions(self, X, y) -> dict:
-        """Fitted attributes, from samples and targets that are Dask collections."""
+        """Return the fitted attributes, learned from Dask collections."""
         raise TypeError(
-            f"{type(self).__name__}.fit learns from samples in memory, and a Dask "
-            "collection may not fit into it: call X.compute() if it does, or take "
-            "OASIS, or a learner with `partial_fit`."
+            f"{type(self).__name__}.fit needs samples in memory, but X is a Dask "
+            "collection. Call X.compute() if X fits into memory; otherwise use OASIS "
+            "or a learner with `partial_fit`."
         )
 
     def __sklearn_tags__(self):
@@ -316,13 +352,62 @@ class SimilarityLearner(EncodedSimilarityMixin, CallbackSupportMixin, BaseEstima
         return tags
 
 
+class TripletLearner(SimilarityLearner):
+    """Base class of the learners that also learn from given triplets.
+
+    `_learn` of a subclass takes them as the argument `triplets`, an array of checked
+    rows of `X`, and a relevance that agrees with them.
+    """
+
+    @with_callbacks
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit_triplets(self, X: MatrixLike, triplets: ArrayLike) -> Self:
+        """Learn from given triplets, with a hold-out of queries as in `fit`.
+
+        Held-out queries search all samples except those that occur only as queries. The
+        relevance of a sample to a query is the share of its comparisons that the sample
+        wins. A fold learns from the triplets without a held-out query. With
+        ``holdout=None``, `fit_triplets` learns from all triplets and compares nothing
+        with the start.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples; for triplets of queries and documents, both in one array.
+
+        triplets : array-like of shape (n_triplets, 3), dtype int
+            Rows of `X`: a query, a sample that is relevant to it, and one that is not,
+            or less so. See :func:`~sklearn_simlearn.metrics.judgements_from_triplets`
+            for triplets by id.
+
+        Returns
+        -------
+        self : object
+            The estimator itself.
+        """
+        self._refuse_unused()
+        with replacing_state(self):
+            rows = self._check_rows(X, reset=True)
+            triplets = check_triplets(triplets, rows.shape[0])
+            relevance = judge_triplets(triplets, rows.shape[0])
+            with callback_steps(self, X, None) as advance:
+                attributes = self._learn(rows, relevance, advance, triplets)
+                self.__dict__.update(attributes)
+            warn_if_start_is_kept(self, attributes)
+        return self
+
+    @abstractmethod
+    def _learn(self, X, relevance, advance, triplets=None) -> dict:
+        """Return the fitted attributes, as in :class:`SimilarityLearner`."""
+
+
 @contextmanager
 def replacing_state(estimator, *, afresh: bool = True) -> Iterator[None]:
-    """All or nothing: new state if the block succeeds, the old one if it does not.
+    """Keep the new state if the block succeeds; restore the old state if it fails.
 
-    State is all but parameters and callbacks. `afresh` says that nothing of the old
-    state is there to begin with, so that none of it can survive; `partial_fit` goes on
-    from it instead.
+    The state is every attribute except parameters and callbacks. With `afresh`, the
+    block starts without the old state, so that no attribute of an earlier fit
+    survives. `partial_fit` continues from the old state instead.
     """
     before = _state(estimator)
     if afresh:
@@ -351,12 +436,12 @@ def _forget(estimator):
 
 @contextmanager
 def callback_steps(estimator, X, y) -> Iterator[Callable[..., bool]]:
-    """A fit as callbacks see it; gives a function that reports its steps."""
+    """Report a fit to its callbacks; yield a function that reports its steps."""
     context = estimator._init_callback_context(max_subtasks=None)
     context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
 
     def advance(name, describe=None):
-        """Report a step that is done; whether a callback asks to stop."""
+        """Report a finished step; return True if a callback asks to stop."""
         step = context.subcontext(task_name=name)
         step.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
         return step.call_on_fit_task_end(

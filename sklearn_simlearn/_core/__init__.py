@@ -1,1 +1,1 @@
-"""Code that two or more packages share. It imports nothing above it."""
+"""Code that two or more packages share. It does not import those packages."""

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 
-# Postings lie anywhere: ask for them this many words ahead.
+# Postings are scattered: prefetch them this number of words ahead.
 cdef enum:
     AHEAD = 6
 
@@ -21,7 +21,7 @@ def score_queries(
     int n_threads,
     floating[:, :] out,                  # in, out: zeros on entry, rows contiguous
 ):
-    """Inner products of queries and the items of a block.
+    """Compute the inner products of queries and the items of a block.
 
     The terms are added in the order of SciPy's product of the two, so both give equal
     results to the last bit.

@@ -1,4 +1,4 @@
-"""Dask collections as blocks of rows, for all that works on more data than memory."""
+"""Dask collections as blocks of rows, for data that does not fit into memory."""
 
 from collections.abc import Callable
 
@@ -9,39 +9,39 @@ from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 
 
 def is_partitioned(X) -> bool:
-    """Whether X is a collection of Dask, which nobody should turn into one array."""
+    """Return True if X is a Dask collection, which may not fit into memory."""
     return hasattr(X, "__dask_graph__")
 
 
 def row_blocks(X, name: str = "X") -> list:
-    """The blocks of rows of a Dask array, frame or column, as delayed objects."""
+    """Return the row blocks of a Dask array, frame or column as delayed objects."""
     if not hasattr(X, "to_delayed"):
         raise TypeError(
             f"{name} must be a Dask array, DataFrame or Series; got {type(X).__name__}."
         )
-    # The optimizer may merge partitions of a frame, and of each column in another way.
+    # The optimizer may merge partitions, differently for each column of a frame.
     return np.ravel(whole_rows(X).to_delayed(optimize_graph=False)).tolist()
 
 
 def whole_rows(X):
-    """The collection, if no row of it is cut; or one that holds whole rows."""
+    """Return a collection whose blocks hold whole rows."""
     is_cut = getattr(X, "numblocks", (1, 1))[1:] not in ((), (1,))
     return X.rechunk({1: -1}) if is_cut else X
 
 
-def blocks_beside(values, X, name: str) -> list:
-    """What belongs to the rows of X, in the same blocks: of Dask, or cut to them.
+def matching_blocks(values, X, name: str) -> list:
+    """Return values that belong to the rows of X, in the blocks of X.
 
     Parameters
     ----------
     values : Dask collection, array-like or None
-        One entry per row of X; None stands for nothing.
+        One entry per row of X, or None.
 
     X : Dask collection
         The rows.
 
     name : str
-        What an error message calls the values.
+        Name of the values in error messages.
     """
     X = whole_rows(X)
     n_blocks = X.npartitions
@@ -59,8 +59,8 @@ def blocks_beside(values, X, name: str) -> list:
     if np.isnan(lengths).any():
         raise ValueError(
             f"The lengths of the partitions of X are not known, so {name} cannot be "
-            "cut to them: give it as a Dask collection with the same partitions, or "
-            "call X.compute_chunk_sizes() first."
+            "divided. Pass it as a Dask collection with the same partitions, or call "
+            "X.compute_chunk_sizes() first."
         )
     if num_samples(values) != lengths.sum():
         raise ValueError(
@@ -71,7 +71,7 @@ def blocks_beside(values, X, name: str) -> list:
 
 
 def cut(table, lengths) -> list:
-    """Consecutive parts of a table of any kind."""
+    """Return consecutive parts of a table of any kind."""
     stops = np.cumsum(lengths).tolist()
     return [
         safe_indexing(table, slice(start, stop))
@@ -80,7 +80,7 @@ def cut(table, lengths) -> list:
 
 
 def read_rows(block):
-    """Samples of a block: a column of vectors becomes an array, others are kept."""
+    """Return the samples of a block; a column of vectors becomes an array."""
     if not hasattr(block, "iloc"):
         return block
     if block.ndim == 2 and block.shape[1] == 1 and len(block):
@@ -105,14 +105,14 @@ def _stack_vectors(column):
 
 
 def stack(parts):
-    """Arrays or sparse arrays, one under the other."""
+    """Concatenate the rows of arrays or sparse arrays."""
     if sparse.issparse(parts[0]):
         return sparse.vstack(parts, format="csr")
     return np.concatenate(parts)
 
 
 def settle(*values) -> tuple:
-    """Delayed values, computed and kept where they are."""
+    """Compute delayed values and keep them on their workers."""
     from dask import compute, delayed, persist
 
     kept = persist(*values)
@@ -121,16 +121,16 @@ def settle(*values) -> tuple:
 
 
 def _note(value):
-    """Nothing, once a value is there."""
+    """Return None when the value is computed."""
 
 
 def in_memory(y):
-    """Targets that a scorer needs as a whole."""
+    """Return targets that a scorer needs as a whole."""
     return y.compute() if is_partitioned(y) else y
 
 
 def read_partitions(X):
-    """Samples in partitions, if X is a Dask collection; X itself otherwise."""
+    """Return the partitions of X if it is a Dask collection, X itself otherwise."""
     if not is_partitioned(X):
         return X
     from dask import compute, delayed
@@ -142,15 +142,15 @@ def read_partitions(X):
 
 
 class PartitionedRows:
-    """Samples that lie in blocks on the workers of a cluster.
+    """Samples in blocks on the workers of a cluster.
 
     Parameters
     ----------
     blocks : list of Delayed
-        Blocks of rows, which are there already.
+        Blocks of rows that are computed already.
 
     lengths : ndarray of int
-        Number of rows of each.
+        Number of rows of each block.
     """
 
     def __init__(self, blocks: list, lengths: np.ndarray):
@@ -164,7 +164,7 @@ class PartitionedRows:
         return self.shape[0]
 
     def map(self, function: Callable, *args) -> "PartitionedRows":
-        """The results of a function of each block."""
+        """Apply a function to each block and keep the results on the workers."""
         from dask import delayed
 
         apply = delayed(_apply, pure=False)
@@ -173,7 +173,7 @@ class PartitionedRows:
         return PartitionedRows(list(blocks), self.lengths)
 
     def take(self, rows: np.ndarray):
-        """Some rows, in memory, in the order of their numbers."""
+        """Return some rows, in memory, in the order of `rows`."""
         from dask import compute, delayed
 
         stops = np.cumsum(self.lengths)
@@ -190,7 +190,7 @@ class PartitionedRows:
         return safe_indexing(stack(parts), order)
 
     def ask(self, function: Callable, *args) -> tuple:
-        """What a function of each block and of more returns, in memory."""
+        """Apply a function to each block and return the results in memory."""
         from dask import compute, delayed
 
         apply = delayed(_apply, pure=False)
@@ -199,12 +199,12 @@ class PartitionedRows:
 
 
 def take_rows(X, rows):
-    """Some rows of samples of any kind."""
+    """Return some rows of samples of any kind."""
     return X.take(rows) if isinstance(X, PartitionedRows) else safe_indexing(X, rows)
 
 
 class _Opaque:
-    """A call. Dask does not look inside."""
+    """Function with arguments that Dask does not inspect."""
 
     def __init__(self, function, args):
         self.function, self.args = function, args

@@ -1,8 +1,8 @@
-"""Samples in partitions, for learners: a sample of them, and shuffled batches.
+"""Random samples and shuffled batches of partitioned data, for learners.
 
-A partition may hold one class only, and then no triplet. So a few partitions at a time
-are cut at random into batches, each with rows of all of them. No worker needs more than
-the pieces that make up a batch.
+A partition may hold only one class, and thus no triplet. Therefore, a few partitions at
+a time are cut at random into batches, each with rows of all of them. A worker needs
+memory for the pieces of one batch only.
 """
 
 from copy import deepcopy
@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from sklearn_simlearn._core.dask import (
-    blocks_beside,
+    matching_blocks,
     read_rows,
     row_blocks,
     settle,
@@ -23,19 +23,19 @@ from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import DISTRACTOR, check_relevance
 from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, num_samples, safe_indexing
 
-# Partitions that are shuffled together, and batches that come of it. As many must fit
-# into the memory of the whole cluster.
+# Number of partitions that are shuffled together, and of the resulting batches. They
+# must fit into the memory of the whole cluster.
 TOGETHER = 16
 
-# Samples that decide what a sample of them can tell.
+# Number of samples in memory from which statistics are estimated.
 SAMPLE = 20_000
 
-# Of a class, no fewer are drawn for it, lest many classes have one sample each.
+# Smallest number of samples drawn from a class, so that most classes have pairs.
 PER_CLASS = 50
 
 
 class Batch:
-    """Checked rows and targets, as learners take them. Dask does not look inside."""
+    """Checked rows and targets, as one object that Dask does not inspect."""
 
     def __init__(self, X, y):
         self.X, self.y = X, y
@@ -50,7 +50,8 @@ class Partitions:
     Parameters
     ----------
     learner : SimilarityLearner
-        What they are for. It learns the number of features and their names.
+        Learner that receives the samples. Number and names of features are stored in
+        it.
 
     X : Dask collection
         Samples.
@@ -59,7 +60,7 @@ class Partitions:
         Labels or relevance matrix, in the partitions of X or in memory.
 
     reset : bool, default=True
-        Whether the learner meets samples for the first time.
+        True if the learner has not seen samples before.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class Partitions:
     def __init__(self, learner, X, y, *, reset: bool = True):
         from dask import compute, delayed
 
-        pairs = list(zip(row_blocks(X), blocks_beside(y, X, "y"), strict=True))
+        pairs = list(zip(row_blocks(X), matching_blocks(y, X, "y"), strict=True))
         found = compute(*[delayed(_look, pure=False)(*pair) for pair in pairs])
         filled = [i for i, part in enumerate(found) if part.n_rows > 0]
         if not filled:
@@ -86,7 +87,7 @@ class Partitions:
         self._reader = Reader(checker, [part.labels for part in found])
 
     def sample(self, rng: np.random.Generator) -> Batch:
-        """At most about `SAMPLE` samples, in memory."""
+        """Return at most about `SAMPLE` samples, in memory."""
         from dask import compute, delayed
 
         share = self._reader.shares(self.n_samples, rng)
@@ -101,10 +102,10 @@ class Partitions:
         return _join(*batches)
 
     def rounds(self, rng: np.random.Generator) -> list[list]:
-        """Batches that hold all samples once: rounds of them, as delayed objects.
+        """Return rounds of batches, as delayed objects, that hold all samples once.
 
-        A round takes as many partitions as are shuffled together. All rounds have the
-        same number of batches.
+        A round has the partitions that are shuffled together. All rounds have the same
+        number of batches.
         """
         from dask import delayed
 
@@ -126,7 +127,7 @@ class Partitions:
 
 
 class Reader:
-    """Reads a partition, with what is known about all of them.
+    """Reader of partitions, with the labels of all of them.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ class Reader:
         values, sizes = (np.concatenate(parts) for parts in zip(*labels, strict=True))
         self.classes, index = np.unique(values, return_inverse=True)
         self.sizes = np.bincount(index, sizes).astype(np.int64)
-        # Twice, so that y is not too short to be read as labels.
+        # Twice, since a single label would be too short to be read as labels.
         self.codes = check_relevance(np.tile(self.classes, 2)).labels[: len(self.sizes)]
 
     def read(self, X, y) -> Batch:
@@ -159,12 +160,12 @@ class Reader:
     def _read_targets(self, y):
         if self.classes is not None:
             codes = self.codes[np.searchsorted(self.classes, np.asarray(y))]
-            # From 2 on: the labels -1 and 1 alone would be ambiguous.
+            # From 2 on, since the labels -1 and 1 alone are ambiguous.
             return np.where(codes == DISTRACTOR, DISTRACTOR, codes + 2)
         return sparse.csr_array(y)
 
     def shares(self, n_samples, rng):
-        """Share of each class to draw; that of all samples if there are no labels."""
+        """Return the share of each class to draw; of all samples without labels."""
         of_all = min(1, SAMPLE / n_samples)
         if self.classes is None:
             return of_all
@@ -181,7 +182,7 @@ class Reader:
 
 
 class _Look(NamedTuple):
-    """What is asked of a partition first."""
+    """Summary of a partition."""
 
     n_rows: int
     first: Any
@@ -197,12 +198,12 @@ def _look(X, y):
     if not sparse.issparse(y) and n_rows > 0:
         y = np.asarray(y)
         if y.ndim != 2 or y.shape[1] == 1:
-            check_relevance(y)  # says what is wrong
+            check_relevance(y)  # raises with the reason
     return _Look(n_rows, first, None)
 
 
 def _draw(reader, share, rng, X, y):
-    """Some of the samples of a partition."""
+    """Draw some of the samples of a partition."""
     batch = reader.read(X, y)
     if reader.classes is not None:
         share = share[np.searchsorted(reader.classes, np.asarray(y))]
@@ -210,10 +211,10 @@ def _draw(reader, share, rng, X, y):
 
 
 def _split(reader, n_pieces, rng, X, y):
-    """A partition in random pieces."""
+    """Cut a partition into random pieces."""
     batch = reader.read(X, y)
     pieces = np.array_split(rng.permutation(batch.X.shape[0]), n_pieces)
-    # Some are longer by one row: not always the same ones.
+    # Some pieces are longer by one row. The shift makes them differ between partitions.
     shift = rng.integers(n_pieces)
     return [batch.take(rows) for rows in pieces[shift:] + pieces[:shift]]
 
@@ -222,13 +223,13 @@ def _join(*batches):
     X = stack([batch.X for batch in batches])
     y = stack([batch.y for batch in batches])
     if sparse.issparse(y) and y.shape[0] == y.shape[1]:
-        # Not to be taken for relevance by pairs.
+        # A square matrix could be read as relevance by pairs.
         y = sparse.hstack([y, sparse.csr_array((y.shape[0], 1))], format="csr")
     return Batch(X, y)
 
 
 def partial_fit_partitions(learner, X, y) -> dict:
-    """State of a learner after its `partial_fit` has seen shuffled batches of X."""
+    """Return the state of a learner after `partial_fit` on shuffled batches of X."""
     from dask import compute, delayed
 
     rng = make_generator(learner.random_state)
@@ -251,7 +252,7 @@ def partial_fit_partitions(learner, X, y) -> dict:
 
 
 class _Student:
-    """A learner on its way through batches."""
+    """Learner with the number of batches that it has seen."""
 
     def __init__(self, learner, n_batches=0):
         self.learner, self.n_batches = learner, n_batches

@@ -11,19 +11,19 @@ from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.typing import Matrix
 
-# Coordinates to learn in; data of more features is projected on its leading directions.
+# Number of coordinates to learn in. Data with more features is projected.
 MAX_DIRECTIONS = 500
 
-# Largest number of rows that the leading directions are computed from.
+# Largest number of rows from which the leading directions are computed.
 MAX_ROWS = 2000
 
-# Entries of the matrix of directions, for very large vocabularies.
+# Largest number of entries of the matrix of directions, for large vocabularies.
 MAX_ENTRIES = 2**26
 
 
 @dataclass(frozen=True, eq=False)
 class Affine(Encoder):
-    """Rows x A' - b, scaled to unit length if asked."""
+    """Rows x A' - b, scaled to unit length if `unit` is set."""
 
     A: np.ndarray
     b: np.ndarray
@@ -35,7 +35,7 @@ class Affine(Encoder):
         return unit_rows(rows) if self.unit else rows
 
     def after(self, other: "Affine | None") -> "Affine":
-        """Return this map of the output of another one, before its scaling."""
+        """Return this map of the unscaled output of another map."""
         if other is None:
             return self
         return Affine(self.A @ other.A, self.A @ other.b + self.b, self.unit)
@@ -55,8 +55,8 @@ def principal_directions(X: Matrix, rng: np.random.Generator) -> Affine | None:
         X = X[np.sort(rng.choice(n_samples, MAX_ROWS, replace=False))]
     n = X.shape[0]
     rank = min(n, MAX_DIRECTIONS, max(1, MAX_ENTRIES // n_features))
-    # The smaller of two problems: with X X' = U L U', the directions are the rows of
-    # L^(-1/2) U' X, and with X' X = V L V', those of V'.
+    # The smaller of two problems is solved: with X X' = U L U', the directions are the
+    # rows of L^(-1/2) U' X, and with X' X = V L V', those of V'.
     is_tall = n_features < n
     if is_tall:
         gram = safe_sparse_dot(X.T, X, dense_output=True)

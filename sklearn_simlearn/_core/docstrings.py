@@ -1,18 +1,19 @@
-"""Docstring entries that all learners share. They are written once, here."""
+"""Docstring entries that several classes share."""
 
 import inspect
 import re
 
 OF_HOLDOUT = """\
 holdout_gain_, holdout_error_ : float
-    Gain of the choice over the start on held-out samples, in mean average precision
-    (in nDCG@10 with judgements), and its standard error. Only with a hold-out.
+    Gain of the chosen candidate over the start on held-out samples, in mean average
+    precision (in nDCG@10 with judgements), and its standard error. Set only with a
+    hold-out.
 
 holdout_results_ : dict
     Candidates of the hold-out and their measures: `candidates`,
     `mean_average_precision` (`ndcg_at_10` with judgements), `precision_at_1`, `gain`,
-    `error`, `gain_at_1` and `best_index`. Only with a hold-out, if there was enough to
-    hold out.
+    `error`, `gain_at_1` and `best_index`. Set only with a hold-out, if there was enough
+    data to hold out.
 """
 OF_FEATURES = """\
 n_features_in_ : int
@@ -21,31 +22,47 @@ n_features_in_ : int
 feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Column names of the training data, if it had any.
 """
+OF_IMAGES = """\
+n_jobs : int, default=None
+    Number of threads. Each thread processes one image at a time.
+
+verbose : bool, default=False
+    Show the progress on a terminal.
+"""
 
 
 def add_shared_attributes(cls: type) -> None:
     """Append shared entries to the section Attributes of a class, if it has one.
 
     Entries about the hold-out are for classes with a parameter `holdout`. Names that
-    the section describes itself are left alone.
+    the section describes already are not added.
     """
-    section = re.search(
-        r"^(?P<indent> *)Attributes\n *-{10}\n(.*?)(?=\n\n *\w[\w ]*\n *-{3,}\n|\s*\Z)",
+    has_holdout = "holdout" in inspect.signature(cls).parameters
+    shared = [OF_HOLDOUT, OF_FEATURES] if has_holdout else [OF_FEATURES]
+    append_entries(cls, "Attributes", "\n".join(shared))
+
+
+def append_entries(cls: type, section: str, entries: str) -> None:
+    """Append entries to a section of the docstring of a class, if it has the section.
+
+    Entries that the section has already are not added.
+    """
+    found = re.search(
+        rf"^(?P<indent> *){section}\n *-{{{len(section)}}}\n"
+        r"(.*?)(?=\n\n *\w[\w ]*\n *-{3,}\n|\s*\Z)",
         cls.__doc__ or "",
         re.M | re.S,
     )
-    if section is None:
+    if found is None:
         return
-    has_holdout = "holdout" in inspect.signature(cls).parameters
-    shared = [OF_HOLDOUT, OF_FEATURES] if has_holdout else [OF_FEATURES]
-    entries = [
+    missing = [
         entry.rstrip()
-        for entry in "\n".join(shared).split("\n\n")
-        if not re.search(rf"^ *{entry.split(' :')[0]} :", section.group(), re.M)
+        for entry in entries.split("\n\n")
+        if not re.search(rf"^ *{entry.split(' :')[0]} :", found.group(), re.M)
     ]
     added = "".join(
-        "\n\n" + "\n".join(section["indent"] + line for line in entry.split("\n"))
-        for entry in entries
+        "\n\n" + "\n".join(found["indent"] + line for line in entry.split("\n"))
+        for entry in missing
     )
-    end = section.end()
+    end = found.end()
     cls.__doc__ = cls.__doc__[:end] + added + cls.__doc__[end:]

@@ -1,12 +1,13 @@
-"""Encoders: the two sides of a similarity, as one value.
+"""Encoders: both sides of a similarity as one value.
 
 The similarity of a query and an item is the inner product of the encoded query and the
-encoded item. A learner's `fit` makes one encoder. The hold-out judges encoders of the
-same kind, and the scorer and the index use nothing else.
+encoded item. The `fit` of a learner makes one encoder. The hold-out compares encoders.
+The scorer and the index use only the encoder.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,12 +15,28 @@ from scipy import sparse
 
 from sklearn_simlearn._core.products import inner_products, products_with
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
+
+C = TypeVar("C", bound=type)
+
+# Private classes that a stored estimator may hold.
+STORABLE: set[type] = set()
+
+
+def storable(cls: C) -> C:
+    """Decorate a class to let `load` create its instances from a stored estimator.
+
+    The file sets all attributes of an instance. Decorate only classes that do nothing
+    when their attributes are set, and that do not open files or call functions that the
+    attributes name. Public estimators, encoders of this package and named tuples need
+    no decoration.
+    """
+    STORABLE.add(cls)
+    return cls
 
 
 class Encoder:
-    """Base class of encoders: the two sides of a similarity, as one value.
+    """Base class of encoders, which hold both sides of a similarity.
 
     The similarity of a query and an item is the inner product of their encodings. An
     encoder is immutable and can be pickled. A subclass implements `items`, and
@@ -85,18 +102,38 @@ class Encoder:
         """
         return self.items(X)
 
+    # Set this in a subclass whose column j of an encoded item depends on feature j.
+    keeps_columns = False
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the features that the first columns of encoded items represent.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the features.
+
+        Returns
+        -------
+        names : sequence of str
+            One name per column. A feature with several columns is repeated. Columns
+            that follow do not represent features. By default, all features in their
+            order if the encoder sets `keeps_columns`, otherwise none.
+        """
+        return names if self.keeps_columns else ()
+
     @property
     def is_symmetric(self) -> bool:
-        """Whether queries are encoded as items are."""
+        """True if queries and items are encoded in the same way."""
         return type(self).queries is Encoder.queries
 
     def compare(self, sides: "Sides") -> np.ndarray:
-        """Compare two sides; a subclass may know a faster way.
+        """Return the similarities of two sides; subclasses may override it for speed.
 
         Parameters
         ----------
         sides : Sides
-            Queries and items, with what is encoded of them already.
+            Queries and items, with their encodings so far.
 
         Returns
         -------
@@ -108,7 +145,7 @@ class Encoder:
     def products_with(
         self, X: Matrix, n_threads: int = 1
     ) -> Callable[[Matrix], np.ndarray]:
-        """Encode items once, to compare several blocks of queries with them.
+        """Encode items once, for comparisons with several blocks of queries.
 
         Parameters
         ----------
@@ -121,7 +158,8 @@ class Encoder:
         Returns
         -------
         products : callable
-            Function from checked rows of queries to their similarities with all items.
+            Function of checked rows of queries. It returns their similarities to all
+            items.
         """
         products = products_with(self.items(X), n_threads)
         return lambda X_queries: products(self.queries(X_queries))
@@ -136,10 +174,10 @@ class Encodings:
         Checked rows.
 
     side : {"queries", "items"}
-        The side that they are on.
+        Side of the rows.
 
     twin : Encodings, default=None
-        The same rows on the other side: symmetric encoders encode them once for both.
+        The same rows on the other side. Symmetric encoders encode them only once.
     """
 
     def __init__(self, X: Matrix, side: str, twin: "Encodings | None" = None):
@@ -150,7 +188,7 @@ class Encodings:
         self._values: WeakKeyDictionary[object, np.ndarray] = WeakKeyDictionary()
 
     def value(self, owner: object, function: Callable) -> np.ndarray:
-        """Return a function of the rows that belongs to an object, computed once."""
+        """Return `function` of the rows; computed once for each owner."""
         if self.twin is not None:
             return self.twin.value(owner, function)
         if owner not in self._values:
@@ -158,7 +196,7 @@ class Encodings:
         return self._values[owner]
 
     def __call__(self, encoder: Encoder) -> Matrix:
-        """Return the rows as the encoder encodes them."""
+        """Return the rows, encoded by the encoder."""
         if self.twin is not None and encoder.is_symmetric:
             return self.twin(encoder)
         if encoder not in self._known:
@@ -189,17 +227,17 @@ class Sides:
         self._known: WeakKeyDictionary[Encoder, np.ndarray] = WeakKeyDictionary()
 
     def similarity(self, encoder: Encoder) -> np.ndarray:
-        """Return the similarity of every query to every item. Read it only."""
+        """Return the similarity of every query to every item; do not write to it."""
         if encoder not in self._known:
             self._known[encoder] = encoder.compare(self)
         return self._known[encoder]
 
 
 class Composite(Encoder):
-    """Base class of encoders that are made of others."""
+    """Base class of encoders that consist of other encoders."""
 
     def combine(self, rows: Encodings) -> Matrix:
-        """Return the encoded rows of one side, from those of the parts."""
+        """Combine the encodings of the parts on one side."""
         raise NotImplementedError
 
     def items(self, X: Matrix) -> Matrix:
@@ -213,15 +251,19 @@ class Composite(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class Chain(Composite):
-    """An encoder of the rows that another one makes."""
+    """Two encoders in sequence."""
 
     first: Encoder
     then: Encoder
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether both parts are."""
+        """True if both parts are symmetric."""
         return self.first.is_symmetric and self.then.is_symmetric
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the columns of `then`."""
+        return self.then.name_columns(self.first.name_columns(names))
 
     def combine(self, rows: Encodings) -> Matrix:
         """Return the output of `then` for the output of `first`."""
@@ -230,13 +272,13 @@ class Chain(Composite):
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Composite):
-    r"""A learned similarity and the one it started from, weighted.
+    r"""Weighted sum of a learned similarity and of its start.
 
     .. math:: s(q, d) = (1 - a)\, s_\text{learned}(q, d) + a\, s_\text{start}(q, d)
 
-    The encodings stand side by side, each times the root of its weight. Where both
-    encode items alike, the weighted queries are added instead, so that stored items
-    stay valid, and are scaled to unit length. Rows of unit length give rows of unit
+    The encodings are concatenated, each multiplied by the root of its weight. If both
+    encode items in the same way, the weighted queries are added instead and scaled to
+    unit length, so that stored items stay valid. Rows of unit length give rows of unit
     length in both cases.
 
     Parameters
@@ -248,7 +290,7 @@ class Mixture(Composite):
         Weight :math:`a` of the start, from 0 to 1.
 
     same_items : bool, default=False
-        Whether both encode items alike.
+        True if both encode items in the same way.
     """
 
     learned: Encoder
@@ -258,9 +300,16 @@ class Mixture(Composite):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether both parts are, and stand side by side."""
+        """True if both parts are symmetric and their encodings are concatenated."""
         parts_are = self.learned.is_symmetric and self.start.is_symmetric
         return parts_are and not self.same_items
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the start, then those of the learned columns."""
+        start = self.start.name_columns(names)
+        if self.same_items or len(start) == 0:
+            return start
+        return [*start, *self.learned.name_columns(names)]
 
     def combine(self, rows: Encodings) -> Matrix:
         """Return the start's columns, then the learned ones; or the sum of both."""
@@ -297,10 +346,14 @@ def mix(
 
 @dataclass(frozen=True, eq=False)
 class Rescaled(Encoder):
-    """An encoder whose queries are multiplied by a number."""
+    """Encoder whose queries are multiplied by a number."""
 
     base: Encoder
     factor: float
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the base."""
+        return self.base.name_columns(names)
 
     def items(self, X: Matrix) -> Matrix:
         """Return the items of the base."""

@@ -9,10 +9,10 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
-from sklearn_simlearn._core.sklearn import get_output_config
+from sklearn_simlearn._core.sklearn import as_configured, get_output_config
 from sklearn_simlearn._core.typing import Matrix
 
-# Members of small sets that are compared at a time.
+# Number of members of small sets that are compared at a time.
 SETS_TOGETHER = 256
 
 
@@ -28,7 +28,7 @@ class Sets(NamedTuple):
         Set s has the slots ``offsets[s]`` to ``offsets[s + 1] - 1`` of `rows`.
 
     names : ndarray of shape (n_sets,) or None
-        What the user calls them.
+        Names of the sets, as given by the user.
     """
 
     rows: np.ndarray
@@ -36,8 +36,12 @@ class Sets(NamedTuple):
     names: np.ndarray | None = None
 
     @property
+    def n_sets(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
     def sizes(self) -> np.ndarray:
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     @property
     def of_row(self) -> np.ndarray:
@@ -45,12 +49,14 @@ class Sets(NamedTuple):
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def block(self, start: int, stop: int) -> "Sets":
-        """The sets `start` to ``stop - 1``."""
+        """Return the sets `start` to ``stop - 1``."""
         offsets = self.offsets[start : stop + 1]
         return Sets(self.rows[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def blocks(self, cost: np.ndarray, limit: int) -> Iterator[tuple[int, "Sets"]]:
-        """Consecutive sets of limited total cost, or one, with the number of the first.
+        """Yield consecutive sets of limited total cost, with the number of the first.
+
+        A set whose cost alone exceeds the limit is yielded by itself.
 
         Parameters
         ----------
@@ -67,12 +73,12 @@ class Sets(NamedTuple):
 
 
 def sets_of_one(rows: np.ndarray) -> Sets:
-    """Each row as a set of its own."""
+    """Return each row as its own set."""
     return Sets(rows, np.arange(len(rows) + 1), rows)
 
 
 def read_groups(groups: ArrayLike | None, n_samples: int) -> Sets:
-    """Check `groups`, to which every sample belongs; each is its own set if None."""
+    """Check `groups`, one per sample; each sample is its own set if None."""
     if groups is None:
         return sets_of_one(np.arange(n_samples))
     groups = _check_groups(groups, n_samples)
@@ -82,9 +88,9 @@ def read_groups(groups: ArrayLike | None, n_samples: int) -> Sets:
 
 
 def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
-    """Return encoded sets as a frame with their names, if pandas output is asked for.
+    """Return encoded sets; as a frame with their names, if pandas output is set.
 
-    Scikit-learn would give the frame the index of `X`, which has other rows.
+    Scikit-learn would use the index of `X`, which has other rows.
 
     Parameters
     ----------
@@ -99,7 +105,7 @@ def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
     """
     wants_frame = get_output_config("transform", estimator)["dense"] == "pandas"
     if groups is None or not wants_frame or sparse.issparse(M):
-        return M
+        return as_configured(M)
     import pandas as pd
 
     names = read_groups(groups, len(groups)).names
@@ -107,12 +113,12 @@ def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
 
 
 def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:
-    """The sets of those that can query; no set for a group of -1, NaN or None.
+    """Return the sets of samples that can query; -1, NaN and None are not in a set.
 
     Parameters
     ----------
     groups : array-like of shape (n_samples,) or None
-        Set of each sample; each is its own set if None.
+        Set of each sample; each sample is its own set if None.
 
     can_query : ndarray of shape (n_samples,), dtype bool
         Samples that may be in a set.
@@ -130,24 +136,24 @@ def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:
 def set_relevance(
     relevance: Relevance, sets: Sets, items, *, graded: bool = False
 ) -> np.ndarray:
-    """Relevance of samples to sets: the smallest of that to their members.
+    """Return the relevance of items to sets: the minimum over the members.
 
-    So an item is relevant to a set if it is relevant to all members, and junk if it is
-    junk to one of them.
+    An item is relevant to a set if it is relevant to all members, and junk if it is
+    junk for one of them.
 
     Parameters
     ----------
     relevance : Relevance
-        Of samples to each other.
+        Relevance of the samples to each other.
 
     sets : Sets
-        Few enough to compare all their members with all items.
+        Sets whose members are all compared with all items at once.
 
     items : slice or ndarray of int
         Samples that are ranked.
 
     graded : bool, default=False
-        Whether relevance is by weight.
+        True for weights instead of 1.
 
     Returns
     -------
@@ -161,7 +167,7 @@ def set_relevance(
 
 
 def refuse_mixed_sets(relevance: Relevance, sets: Sets) -> None:
-    """Refuse sets with members that are not relevant to each other."""
+    """Raise if members of a set are not relevant to each other."""
     for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
         related = relevance.block(block.rows, block.rows) > 0
         if (~related & (block.of_row[:, None] == block.of_row)).any():
@@ -177,12 +183,12 @@ def draw_sets(
     size: int,
     rng: np.random.RandomState | np.random.Generator,
 ) -> Sets:
-    """Disjoint sets of `size` samples to which the same samples are relevant."""
+    """Draw disjoint sets of `size` samples to which the same samples are relevant."""
     kind = relevance.kinds()
     rows = rng.permutation(np.flatnonzero(can_query))
     kinds = _sort_into_sets(kind[rows], rows)
 
-    # One sample of a kind is left to be found; what makes no whole set does not query.
+    # One sample of a kind is left to be found. Incomplete sets do not query.
     n_of_kind = np.bincount(kind[relevance.can_query])[kinds.names]
     size = np.minimum(np.clip(n_of_kind - 1, 1, size), kinds.sizes)
     n_used = np.repeat(kinds.sizes // size * size, kinds.sizes)
@@ -194,7 +200,7 @@ def draw_sets(
 
 
 def _sort_into_sets(group, rows):
-    """Rows with the same group form a set; sets in sorted order, rows in their own."""
+    """Return one set per group, in sorted order; rows keep their order in a set."""
     try:
         order = np.argsort(group, kind="stable")
     except TypeError:

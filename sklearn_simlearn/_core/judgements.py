@@ -1,7 +1,5 @@
-"""Judgements of queries against documents."""
+"""Judgements of queries against documents, and tables that hold them."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any, Literal, Self
 
@@ -12,11 +10,15 @@ from sklearn.utils import check_array
 
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import StrOptions, num_samples, validate_params
-from sklearn_simlearn._core.targets import SlicedTarget
+from sklearn_simlearn._core.targets import (
+    SlicedTarget,
+    find_ids,
+    number_ids,
+    read_column,
+    read_ids,
+    refuse_repeated,
+)
 from sklearn_simlearn._core.typing import MatrixLike
-
-# Ids that an error message shows.
-N_SHOWN = 3
 
 
 class Judgements(SlicedTarget):
@@ -30,8 +32,8 @@ class Judgements(SlicedTarget):
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_documents)
-        Positive where a document (column) is relevant to a query (row), and the value
-        is its gain; negative where it is junk, which is taken off the query's list. A
+        Positive if a document (column) is relevant to a query (row), and the value is
+        its gain; negative if it is junk, which is removed from the list of the query. A
         stored zero of a sparse matrix was judged as not relevant, an entry that is not
         stored was not judged. Measures count both as not relevant.
 
@@ -61,7 +63,8 @@ class Judgements(SlicedTarget):
 
     See Also
     --------
-    judgements_from_table : Judgements from a table of clicks or of qrels.
+    judgements_from_table : Judgements from a table of pairs, clicks or qrels.
+    judgements_from_triplets : Judgements from a table of triplets.
     PairwiseRelevance : Relevance of samples to each other.
 
     Examples
@@ -167,6 +170,19 @@ def check_judgements(y: Judgements, n_queries: int) -> None:
         )
 
 
+def _read_names(ids: Any, n: int, name: str) -> np.ndarray | None:
+    if ids is None:
+        return None
+    ids = read_ids(ids, name)
+    if len(ids) != n:
+        raise ValueError(f"{name} must hold {n} ids; got {len(ids)}.")
+    refuse_repeated(ids, name)
+    return np.array(ids, dtype=str)
+
+
+# -- tables --
+
+
 @validate_params(
     {
         "query": [str],
@@ -189,12 +205,13 @@ def judgements_from_table(
     document_ids: ArrayLike | None = None,
     aggregate: Literal["sum", "max", "mean", "error"] = "sum",
 ) -> Judgements:
-    """Make judgements of a table with a query and a document in each row.
+    """Make judgements from a table with a query and a document in each row.
 
     Parameters
     ----------
     table : pandas or polars DataFrame, or dict of columns
-        One row per judgement or click, such as the result of :func:`read_qrels`.
+        One row per pair, judgement or click, such as the result of
+        :func:`read_qrels`.
 
     documents : {array-like, sparse matrix, list} of length n_documents
         The documents, as for :class:`Judgements`.
@@ -203,22 +220,27 @@ def judgements_from_table(
         Columns with the ids of queries and documents.
 
     relevance : str, default=None
-        Column with the relevance. Each row counts 1 if None.
+        Column with the relevance. If None, each row counts 1.
 
     query_ids : array-like of shape (n_queries,), default=None
         Ids of the queries in the order of the rows of `X`. A query without a row in the
-        table has no judgements. The order of the table if None.
+        table has no judgements. If None, the order of the table is used.
 
     document_ids : array-like of shape (n_documents,), default=None
         Ids of the documents. If None, the column `document` holds row numbers.
 
     aggregate : {"sum", "max", "mean", "error"}, default="sum"
-        Relevance of a pair that occurs in several rows: clicks add up. "error" raises.
+        Relevance of a pair that occurs in several rows. "sum" adds clicks; "error"
+        raises.
 
     Returns
     -------
     judgements : Judgements
-        With one row per query.
+        Judgements with one row per query.
+
+    See Also
+    --------
+    judgements_from_triplets : Judgements from comparisons of two documents.
 
     Examples
     --------
@@ -235,41 +257,135 @@ def judgements_from_table(
     (array(['cat', 'dog'], dtype='<U3'), array([[0., 2.],
            [1., 0.]]))
     """
-    of_query = read_ids(read_column(table, query), f"The column {query!r}")
-    n_documents = num_samples(documents)
-    if document_ids is None:
-        column = _read_row_numbers(read_column(table, document), document, n_documents)
-    else:
-        document_ids = read_ids(document_ids, "document_ids")
-        of_document = read_ids(read_column(table, document), f"The column {document!r}")
-        known = {id_: i for i, id_ in enumerate(document_ids)}
-        column = find_ids(of_document, known, "document_ids")
-    if query_ids is None:
-        numbers: dict[str, int] = {}
-        row = number_ids(of_query, numbers)
-        query_ids = list(numbers)
-    else:
-        query_ids = read_ids(query_ids, "query_ids")
-        known = {id_: i for i, id_ in enumerate(query_ids)}
-        row = find_ids(of_query, known, "query_ids")
+    column, document_ids = _read_documents(table, document, documents, document_ids)
+    row, query_ids = _read_queries(table, query, query_ids)
     value = np.ones(len(row))
     if relevance is not None:
         value = _read_numbers(read_column(table, relevance), relevance)
-    if not len(row) == len(column) == len(value):
-        raise ValueError(
-            f"The columns of the table differ in length: {len(row)}, {len(column)} and "
-            f"{len(value)} rows."
-        )
+    _check_lengths(row, column, value)
     first, value = aggregate_pairs(row, column, value, aggregate)
     if len(first) < len(row) and aggregate == "error":
         raise ValueError(
             f"{len(row) - len(first)} rows of the table repeat a pair of query and "
             'document. Pass aggregate="sum", "max" or "mean" to combine them.'
         )
-    matrix = sparse.csr_array(
-        (value, (row[first], column[first])), shape=(len(query_ids), n_documents)
-    )
+    shape = len(query_ids), num_samples(documents)
+    matrix = sparse.csr_array((value, (row[first], column[first])), shape=shape)
     return Judgements(matrix, documents, query_ids=query_ids, document_ids=document_ids)
+
+
+@validate_params(
+    {
+        "query": [str],
+        "relevant": [str],
+        "irrelevant": [str],
+        "query_ids": ["array-like", None],
+        "document_ids": ["array-like", None],
+    },
+    prefer_skip_nested_validation=True,
+)
+def judgements_from_triplets(
+    table: Any,
+    documents: Any,
+    *,
+    query: str,
+    relevant: str,
+    irrelevant: str,
+    query_ids: ArrayLike | None = None,
+    document_ids: ArrayLike | None = None,
+) -> Judgements:
+    """Make judgements from a table with a query and two documents in each row.
+
+    A row states that one document is more relevant to the query than the other. The
+    relevance of a document to a query is the share of its comparisons that the document
+    wins: 1 if it wins all of them, 0 (judged as not relevant) if it wins none.
+
+    Parameters
+    ----------
+    table : pandas or polars DataFrame, or dict of columns
+        One row per triplet.
+
+    documents : {array-like, sparse matrix, list} of length n_documents
+        The documents, as for :class:`Judgements`.
+
+    query, relevant, irrelevant : str
+        Columns with the ids of the queries, of the documents that are more relevant,
+        and of those that are less so.
+
+    query_ids : array-like of shape (n_queries,), default=None
+        Ids of the queries in the order of the rows of `X`. A query without a row in the
+        table has no judgements. If None, the order of the table is used.
+
+    document_ids : array-like of shape (n_documents,), default=None
+        Ids of the documents. If None, the columns hold row numbers of the documents.
+
+    Returns
+    -------
+    judgements : Judgements
+        Judgements with one row per query.
+
+    See Also
+    --------
+    judgements_from_table : Judgements from pairs of a query and a document.
+
+    Examples
+    --------
+    >>> from sklearn_simlearn.metrics import judgements_from_triplets
+    >>> triplets = {
+    ...     "query": ["cat", "cat", "dog"],
+    ...     "better": ["p2", "p3", "p1"],
+    ...     "worse": ["p3", "p1", "p2"],
+    ... }
+    >>> y = judgements_from_triplets(
+    ...     triplets,
+    ...     ["About dogs.", "About cats.", "About pets."],
+    ...     query="query",
+    ...     relevant="better",
+    ...     irrelevant="worse",
+    ...     document_ids=["p1", "p2", "p3"],
+    ... )
+    >>> y.relevance.toarray()
+    array([[0. , 1. , 0.5],
+           [1. , 0. , 0. ]])
+    """
+    winner, ids = _read_documents(table, relevant, documents, document_ids)
+    loser, _ = _read_documents(table, irrelevant, documents, document_ids)
+    of_query, query_ids = _read_queries(table, query, query_ids)
+    _check_lengths(of_query, winner, loser)
+    same = np.flatnonzero(winner == loser)
+    if len(same):
+        raise ValueError(
+            f"Row {same[0]} of the table has one document as {relevant!r} and as "
+            f"{irrelevant!r}."
+        )
+    row, column, share = shares_of_wins(of_query, winner, loser)
+    shape = len(query_ids), num_samples(documents)
+    matrix = sparse.csr_array((share, (row, column)), shape=shape)
+    return Judgements(matrix, documents, query_ids=query_ids, document_ids=ids)
+
+
+def shares_of_wins(
+    query: np.ndarray, winner: np.ndarray, loser: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pairs of a query and a document, and the share of wins of each pair.
+
+    Parameters
+    ----------
+    query, winner, loser : ndarray of int
+        Triplets: one entry of each per comparison.
+
+    Returns
+    -------
+    row, column : ndarray of int
+        The pairs, in sorted order.
+
+    share : ndarray of float
+        Number of wins of the document, divided by the number of its comparisons.
+    """
+    row, column = np.tile(query, 2), np.concatenate([winner, loser])
+    won = np.repeat([1.0, 0.0], len(query))
+    first, share = aggregate_pairs(row, column, won, "mean")
+    return row[first], column[first], share
 
 
 def aggregate_pairs(
@@ -299,26 +415,43 @@ def aggregate_pairs(
     return order[start], value
 
 
-def read_column(table: Any, name: str) -> Any:
-    """Column of a frame or of a dict of columns."""
-    try:
-        return table[name]
-    except Exception as error:
-        columns = getattr(table, "columns", None)
-        columns = list(table) if columns is None else list(columns)
+# -- columns --
+
+
+def _read_queries(
+    table: Any, name: str, query_ids: ArrayLike | None
+) -> tuple[np.ndarray, list[str]]:
+    """Return the number of the query in each row, and the ids of the queries."""
+    of_query = read_ids(read_column(table, name), f"The column {name!r}")
+    if query_ids is None:
+        numbers: dict[str, int] = {}
+        return number_ids(of_query, numbers), list(numbers)
+    query_ids = read_ids(query_ids, "query_ids")
+    known = {id_: i for i, id_ in enumerate(query_ids)}
+    return find_ids(of_query, known, "query_ids"), query_ids
+
+
+def _read_documents(
+    table: Any, name: str, documents: Any, document_ids: ArrayLike | None
+) -> tuple[np.ndarray, list[str] | None]:
+    """Return the number of the document in each row, and the ids of the documents."""
+    column = read_column(table, name)
+    if document_ids is None:
+        return _read_row_numbers(column, name, num_samples(documents)), None
+    document_ids = read_ids(document_ids, "document_ids")
+    known = {id_: i for i, id_ in enumerate(document_ids)}
+    of_document = read_ids(column, f"The column {name!r}")
+    return find_ids(of_document, known, "document_ids"), document_ids
+
+
+def _check_lengths(*columns: np.ndarray) -> None:
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        *first, last = map(str, lengths)
         raise ValueError(
-            f"The table has no column {name!r}; it has {columns}."
-        ) from error
-
-
-def _read_names(ids: Any, n: int, name: str) -> np.ndarray | None:
-    if ids is None:
-        return None
-    ids = read_ids(ids, name)
-    if len(ids) != n:
-        raise ValueError(f"{name} must hold {n} ids; got {len(ids)}.")
-    refuse_repeated(ids, name)
-    return np.array(ids, dtype=str)
+            f"The columns of the table differ in length: {', '.join(first)} and {last} "
+            "rows."
+        )
 
 
 def _read_row_numbers(values: Any, name: str, n_documents: int) -> np.ndarray:
@@ -347,69 +480,3 @@ def _read_numbers(values: Any, name: str) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError(f"The column {name!r} contains NaN or infinity.")
     return values
-
-
-# -- ids --
-
-
-def read_ids(ids: Any, name: str) -> list[str]:
-    """Ids as strings.
-
-    Parameters
-    ----------
-    ids : array-like
-        Strings only, or integers only, which become strings.
-
-    name : str
-        Name of the argument, for messages.
-    """
-    # As a list: NumPy would turn a mixture of numbers and strings into strings.
-    values = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    types = {type(value) for value in values}
-    if all(issubclass(type_, str) for type_ in types):
-        return values
-    if all(issubclass(t, int | np.integer) and t is not bool for t in types):
-        return [str(value) for value in values]
-    found = ", ".join(sorted(type_.__name__ for type_ in types))
-    raise TypeError(
-        f"{name} must hold strings only, or integers only; it holds values of type "
-        f"{found}."
-    )
-
-
-def number_ids(ids: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
-    """Number of each id; new ids are added to `numbers` as they come."""
-    return np.array(
-        [numbers.setdefault(id_, len(numbers)) for id_ in ids], dtype=np.int64
-    )
-
-
-def find_ids(ids: Sequence[str], known: dict[str, int], what: str) -> np.ndarray:
-    """Number of each id in `known`; ids that are not there raise.
-
-    Parameters
-    ----------
-    what : str
-        Place of the known ids, for the message.
-    """
-    numbers = np.array([known.get(id_, -1) for id_ in ids], dtype=np.int64)
-    if (numbers < 0).any():
-        unknown = list(dict.fromkeys(ids[i] for i in np.flatnonzero(numbers < 0)))
-        raise ValueError(f"{show_ids(unknown)} not in {what}.")
-    return numbers
-
-
-def refuse_repeated(ids: Sequence[str], name: str) -> None:
-    """Raise if an id occurs twice."""
-    if len(set(ids)) < len(ids):
-        repeated = [id_ for id_, count in Counter(ids).items() if count > 1]
-        raise ValueError(
-            f"{name} must be unique; more than once: {show_ids(repeated)}."
-        )
-
-
-def show_ids(ids: Sequence[str]) -> str:
-    """A few ids, and the number of the others."""
-    shown = ", ".join(repr(id_[:50]) for id_ in ids[:N_SHOWN])
-    more = len(ids) - N_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

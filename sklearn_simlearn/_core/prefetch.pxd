@@ -1,4 +1,4 @@
-"""A hint to fetch memory that a walk through postings will need soon; header only."""
+"""Prefetch memory of postings that are read soon; header only."""
 
 cdef extern from *:
     """

@@ -10,8 +10,8 @@ from sklearn_simlearn._core._products_fast import score_queries
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.typing import Matrix
 
-# Items whose scores stay in the cache, and queries that a kernel answers at a time: it
-# holds back Ctrl-C until it is done.
+# Number of items whose scores stay in the cache, and of queries per call of a kernel,
+# which cannot be interrupted.
 N_ITEMS = 65_536
 N_QUERIES = 256
 
@@ -35,7 +35,7 @@ class Postings:
             self._blocks.append((start, places, block.data))
 
     def scores(self, Q: sparse.csr_array, n_threads: int = 1) -> np.ndarray:
-        """Q @ D.T, dense; the sums of SciPy's product to the last bit."""
+        """Return Q @ D.T as a dense array, exactly equal to SciPy's product."""
         indptr = Q.indptr.astype(np.int64, copy=False)
         words = Q.indices.astype(np.int32, copy=False)
         out = np.zeros((Q.shape[0], self.shape[0]), dtype=self.dtype)
@@ -54,9 +54,9 @@ class Postings:
 
 
 def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarray]:
-    """A function from queries to their inner products with the rows of D.
+    """Return a function from queries to their inner products with the rows of D.
 
-    The postings of sparse items are made once, for the first queries they serve.
+    The postings of sparse items are built at the first call with sparse queries.
     """
     D = canonical_csr(D) if sparse.issparse(D) else np.asarray(D)
     postings = None

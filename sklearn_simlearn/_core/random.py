@@ -5,9 +5,9 @@ from sklearn.utils import check_random_state
 
 
 def make_generator(random_state):
-    """A Generator from what scikit-learn takes as `random_state`.
+    """Return a Generator for a value of `random_state` in scikit-learn.
 
-    RandomState is its convention, Generator the faster one, and the one that can spawn.
+    RandomState is scikit-learn's convention. A Generator is faster and can spawn.
     """
     seed = check_random_state(random_state).randint(2**32, size=4, dtype=np.uint32)
     return np.random.default_rng(seed)

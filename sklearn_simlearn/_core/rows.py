@@ -1,33 +1,39 @@
-"""Rows for kernels: the one door for samples, and what is done to rows."""
+"""Checks of samples, and arithmetic on their rows."""
+
+from copy import copy
+from functools import cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_non_negative, validate_data
 
+from sklearn_simlearn._core._rows_fast import check_csr
 from sklearn_simlearn._core.typing import Matrix
 
-# Values looked at together where a copy of all of them would double the memory.
+# Number of values that are processed at a time. A copy of all values would double the
+# memory.
 BLOCK = 2**20
 
-# Counts from here on are not told apart when it is asked which one is frequent.
+# All counts from here on are one bin when the frequencies of counts are compared.
 MANY = 255
 
 
 def check_rows(estimator, X, *, reset: bool) -> Matrix:
-    """Check samples and bring them into the one form that kernels take.
+    """Check samples and return them in the form that kernels take.
 
     Parameters
     ----------
     estimator : object
-        The estimator they are passed to, which learns their number of features and
-        names if `reset`, and compares with them otherwise.
+        Estimator that receives the samples. If `reset`, their number of features and
+        their names are stored in it; otherwise they are compared with the stored ones.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples in any state of storage. They are not changed.
+        Samples in any storage state. They are not changed.
 
     reset : bool
-        Whether this is a `fit`.
+        True in `fit`.
 
     Returns
     -------
@@ -51,34 +57,58 @@ def check_rows(estimator, X, *, reset: bool) -> Matrix:
 
 
 def _are_sound(X, estimator):
-    """Whether X is an array with nothing to mend or to refuse, by one look at it.
+    """Return True if X needs no conversion and has no invalid value.
 
-    The checks of scikit-learn cost as much as the search of some ten thousand vectors.
+    The checks of scikit-learn take as long as a search of about ten thousand vectors.
     """
     if not (
-        type(X) is np.ndarray
+        type(X) in (np.ndarray, sparse.csr_array)
         and X.dtype in (np.float64, np.float32)
         and X.ndim == 2
-        and X.flags.c_contiguous
-        and len(X) > 0
+        and X.shape[0] > 0
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
         and not hasattr(estimator, "feature_names_in_")
     ):
         return False
     low, high = _bounds(X.dtype)
+    if type(X) is sparse.csr_array:
+        accepts_sparse = get_tags(estimator).input_tags.sparse
+        return accepts_sparse and _check_csr(X, low, high)[1]
+    if not X.flags.c_contiguous:
+        return False
     squares = _squares(X)
-    # Not so if one is NaN.
+    # A comparison with NaN is False.
     return bool(((squares >= X.shape[1] * low**2) & (squares <= high**2)).all())
 
 
-def canonical_csr(X, *, keep_zeros: bool = False) -> sparse.csr_array:
-    """CSR with sorted columns, each at most once, and no stored zero unless kept.
+def _check_csr(X, low=0.0, high=np.inf):
+    """Return whether CSR rows are canonical, and whether their values are in range."""
+    indptr, columns, values = X.indptr, X.indices, X.data
+    if not (
+        columns.dtype == np.int32 == indptr.dtype
+        and values.dtype in (np.float32, np.float64)
+        and columns.flags.c_contiguous
+        and indptr.flags.c_contiguous
+        and values.flags.c_contiguous
+    ):
+        return False, False
+    return check_csr(indptr, columns, values, X.shape[1], low, high)
 
-    Indices and offsets are of one integer type, 32 bits where these suffice. The
-    arrays may be those of X, so they are to be read only.
+
+def canonical_csr(X, *, keep_zeros: bool = False) -> sparse.csr_array:
+    """Return CSR with sorted, unique columns; remove stored zeros unless kept.
+
+    Indices and offsets have one integer type: 32 bits if these suffice. The arrays may
+    be those of X, so do not write to them.
     """
+    if type(X) is sparse.csr_array and X.ndim == 2:
+        if X.indices.dtype == np.int64 and max(X.nnz, *X.shape) < 2**31:
+            X = copy(X)
+            X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+        if _check_csr(X)[0]:
+            return X
     X = X.tocsr() if sparse.issparse(X) else sparse.csr_array(X)
-    # Built anew from its parts: flags that X carries about itself may be wrong.
+    # Built again from its arrays, since the flags of X may be wrong.
     index = np.int32 if max(X.nnz, *X.shape) < 2**31 else np.int64
     parts = (
         np.ascontiguousarray(X.data),
@@ -96,7 +126,7 @@ def canonical_csr(X, *, keep_zeros: bool = False) -> sparse.csr_array:
 
 
 def _refuse_extremes(X):
-    """Refuse rows whose squares leave the range of the floating-point type."""
+    """Raise if the square of a row leaves the range of the floating-point type."""
     low, high = _bounds(X.dtype)
     rows = np.arange(X.shape[0])
     if not sparse.issparse(X):
@@ -114,20 +144,21 @@ def _refuse_extremes(X):
         )
 
 
+@cache
 def _bounds(dtype):
-    """Magnitudes between which squares and sums of them keep their precision."""
+    """Return the magnitudes between which sums of squares keep their precision."""
     info = np.finfo(dtype)
     return 1e4 * np.sqrt(info.tiny), 1e-4 * np.sqrt(info.max)
 
 
 def _squares(X):
-    """Squared length of each row of an array; infinite if it overflows."""
+    """Return the squared length of each row of an array; infinite on overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.einsum("ij,ij->i", X, X)
 
 
 def _largest_magnitudes(X):
-    """Largest absolute value of each row, 0 for an empty one."""
+    """Return the largest absolute value of each row, 0 for an empty row."""
     if not sparse.issparse(X):
         return np.abs(X).max(axis=1, initial=0)
     largest = np.zeros(X.shape[0], dtype=X.dtype)
@@ -140,32 +171,32 @@ def _largest_magnitudes(X):
     return largest
 
 
-# -- what the values are --
+# -- kinds of values --
 
 
-def check_counts(X: Matrix, whom: str) -> None:
-    """Refuse negative numbers and fractions.
+def check_counts(X: Matrix, name: str) -> None:
+    """Raise if samples hold negative numbers or fractions.
 
     Parameters
     ----------
     X : ndarray or csr_array
         Checked samples.
 
-    whom : str
+    name : str
         Name of the estimator, for the message.
     """
-    check_non_negative(X, whom)
+    check_non_negative(X, name)
     if not _are_integers(X):
         raise ValueError(
-            f"{whom} compares counts, but X has fractions. Pass the raw counts, not "
-            "weighted or normalised ones."
+            f"{name} compares counts, but X has fractions. Pass the raw counts instead "
+            "of weighted or normalised counts."
         )
 
 
 def are_counts(X: Matrix) -> bool:
-    """Whether the values look like counts of words.
+    """Return True if the values look like counts of words.
 
-    They are non-negative integers, and 1 is the most frequent one besides 0. So the
+    Counts are non-negative integers, and 1 is the most frequent one except 0. The
     integers of pixels do not pass.
     """
     values = X.data if sparse.issparse(X) else X.ravel()
@@ -185,7 +216,7 @@ def _are_integers(X):
 
 
 def inverse_document_frequency(X: Matrix) -> np.ndarray:
-    """log(n / n_i) of each feature, which n_i of the n rows have; n_i at least 1."""
+    """Return log(n / n_i) for each feature, which n_i >= 1 of the n rows have."""
     n_samples, n_features = X.shape
     if sparse.issparse(X):
         frequency = count_indices(X.indices, n_features)
@@ -195,9 +226,9 @@ def inverse_document_frequency(X: Matrix) -> np.ndarray:
 
 
 def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
-    """How often each of the indices 0 to n - 1 occurs.
+    """Count how often each of the indices 0 to n - 1 occurs.
 
-    By blocks, as NumPy counts in a copy of the widest type.
+    Indices are counted in blocks, because NumPy counts in a copy of the widest type.
     """
     size = max(BLOCK, n)
     frequency = np.zeros(n, dtype=np.intp)
@@ -206,41 +237,43 @@ def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
     return frequency
 
 
-# -- arithmetic, all of it on copies and of the dtype of X --
+# -- arithmetic: results are copies, and have the dtype of X --
 
 
 def scale_rows(X: Matrix, scale: np.ndarray) -> Matrix:
-    """Each row multiplied by a number."""
+    """Multiply each row by a number."""
     scale = scale.astype(X.dtype, copy=False)
     if not sparse.issparse(X):
         return X * scale[:, None]
-    return _with_values(X, X.data * np.repeat(scale, np.diff(X.indptr)))
+    if len(scale) > 1:
+        scale = np.repeat(scale, X.indptr[1:] - X.indptr[:-1])
+    return _with_values(X, X.data * scale)
 
 
 def scale_columns(X: Matrix, scale: np.ndarray) -> Matrix:
-    """Each column multiplied by a number."""
-    scale = scale.astype(X.dtype, copy=False)
+    """Multiply each column by a number."""
     if not sparse.issparse(X):
-        return X * scale
-    return _with_values(X, X.data * scale[X.indices])
+        return X * scale.astype(X.dtype, copy=False)
+    # Only the entries that are needed are converted.
+    return _with_values(X, X.data * scale[X.indices].astype(X.dtype, copy=False))
 
 
 def power(X: Matrix, exponent: float) -> Matrix:
-    """Magnitudes to a power, signs kept."""
+    """Raise magnitudes to a power and keep the signs."""
     if sparse.issparse(X):
         return _with_values(X, np.sign(X.data) * np.abs(X.data) ** exponent)
     return np.sign(X) * np.abs(X) ** exponent
 
 
 def unit_rows(X: Matrix) -> Matrix:
-    """Rows of unit length; those of zeros stay."""
+    """Scale rows to unit length; rows of zeros are unchanged."""
     return scale_rows(X, inverse(np.sqrt(row_dots(X, X))))
 
 
 def row_dots(A: Matrix, B: Matrix) -> np.ndarray:
-    """Products of the rows of A with those of B, one by one, in double precision."""
+    """Return the product of each row of A with that row of B, in double precision."""
     if sparse.issparse(A) and A is B:
-        return _with_values(A, np.square(A.data, dtype=np.float64)).sum(axis=1)
+        return _sum_rows(np.square(A.data, dtype=np.float64), A.indptr)
     if sparse.issparse(A) or sparse.issparse(B):
         if not sparse.issparse(A):
             A, B = B, A
@@ -248,8 +281,19 @@ def row_dots(A: Matrix, B: Matrix) -> np.ndarray:
     return np.einsum("ij,ij->i", A, B, dtype=np.float64)
 
 
+def _sum_rows(values, indptr):
+    """Return the sum of the values of each row of CSR."""
+    sums = np.zeros(len(indptr) - 1, dtype=values.dtype)
+    start = indptr[:-1]
+    occupied = start < indptr[1:]
+    if occupied.all():
+        return np.add.reduceat(values, start, out=sums)
+    sums[occupied] = np.add.reduceat(values, start[occupied]) if len(values) else 0
+    return sums
+
+
 def append_columns(X: Matrix, extra: np.ndarray, scale=None) -> Matrix:
-    """[X, extra], the rows multiplied by `scale` if there is one."""
+    """Return [X, extra], with rows multiplied by `scale` if it is given."""
     if sparse.issparse(X):
         out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
     else:
@@ -266,10 +310,51 @@ def stack_rows(A: Matrix, B: Matrix) -> Matrix:
 
 
 def inverse(x: np.ndarray) -> np.ndarray:
-    """1 / x, or 0 where x is not positive."""
+    """Return 1 / x, or 0 where x is not positive."""
     return np.divide(1, x, out=np.zeros_like(x), where=x > 0)
 
 
 def _with_values(X, values):
-    """CSR of the same places with other values."""
-    return sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
+    """Return CSR with the same entries and other values."""
+    # The constructor would take 50 times as long for a single row.
+    changed = object.__new__(type(X))
+    vars(changed).update(vars(X), data=values)
+    return changed
+
+
+def check_query_mask(query_mask: ArrayLike, n_samples: int) -> np.ndarray:
+    """Check that `query_mask` holds one boolean per sample."""
+    query_mask = np.asarray(query_mask)
+    if query_mask.shape != (n_samples,) or query_mask.dtype != bool:
+        raise ValueError(
+            f"query_mask must hold one boolean for each of the {n_samples} samples; "
+            f"got shape {query_mask.shape} and dtype {query_mask.dtype}."
+        )
+    return query_mask
+
+
+def one_hot(labels: np.ndarray) -> sparse.csr_array:
+    """Return a row per sample with a 1 in the column of its label; none for -1."""
+    member = labels >= 0
+    return sparse.csr_array(
+        (
+            np.ones(np.count_nonzero(member)),
+            labels[member],
+            np.concatenate([[0], np.cumsum(member)]),
+        ),
+        shape=(len(labels), labels.max(initial=-1) + 1),
+    )
+
+
+def number_patterns(matrix: sparse.csr_array) -> np.ndarray:
+    """Number the rows: the same number if entries are in the same columns."""
+    known: dict[bytes, int] = {}
+    columns = np.split(matrix.indices, matrix.indptr[1:-1])
+    numbers = [known.setdefault(c.tobytes(), len(known)) for c in columns]
+    return np.array(numbers, dtype=np.int64)
+
+
+def count_per_row(matrix: sparse.csr_array, counted: np.ndarray) -> np.ndarray:
+    """Count the stored entries of each row for which a mask is True."""
+    before = np.concatenate([[0], np.cumsum(counted)])
+    return np.diff(before[matrix.indptr])

@@ -1,8 +1,8 @@
 /* Inner loops worth a version per instruction set; header only.
  *
- * The binary stays portable: where compiler and loader can do it (GCC or Clang on
+ * The binary stays portable: if compiler and loader support it (GCC or Clang on
  * Linux with glibc), each function below is compiled for AVX-512, AVX2 and the
- * baseline, and the loader picks one on the machine at hand. Elsewhere the baseline
+ * baseline, and the loader picks one for the processor. Elsewhere the baseline
  * alone is compiled. Every version adds in the same order and none fuses a product into
  * a sum (-ffp-contract=off), so all give equal results.
  */
@@ -63,7 +63,7 @@
 SIMLEARN_COUNT_GREATER(count_greater_float, float)
 SIMLEARN_COUNT_GREATER(count_greater_double, double)
 
-/* How many scores equal the key at their position. */
+/* Number of scores that equal the key at their position. */
 #define SIMLEARN_COUNT_EQUAL(name, real)                                            \
     SIMLEARN_CLONES                                                                 \
     static int32_t name(const real *keys, const real *scores, ptrdiff_t n_scores,   \
@@ -77,6 +77,35 @@ SIMLEARN_COUNT_GREATER(count_greater_double, double)
 
 SIMLEARN_COUNT_EQUAL(count_equal_float, float)
 SIMLEARN_COUNT_EQUAL(count_equal_double, double)
+
+/* keys[i] = score i as an integer of the same order, with its lowest bit replaced by 1
+ * if the item is relevant; the smallest integer if it is not on the list. Returns the
+ * largest key. `bits` are the bits of float scores; both zeros are equal.
+ */
+SIMLEARN_CLONES
+static int32_t mark_relevant(const int32_t *bits, const int8_t *relevance, ptrdiff_t n,
+                             int32_t *keys)
+{
+    int32_t largest = INT32_MIN;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        int32_t key = bits[i] ^ ((bits[i] >> 31) & INT32_MAX);
+        key = (bits[i] & INT32_MAX) == 0 ? 0 : key & ~1;
+        key |= relevance[i] > 0;
+        key = relevance[i] < 0 ? INT32_MIN : key;
+        keys[i] = key;
+        largest = key > largest ? key : largest;
+    }
+    return largest;
+}
+
+SIMLEARN_CLONES
+static int32_t count_key(const int32_t *keys, ptrdiff_t n, int32_t key)
+{
+    int32_t count = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        count += keys[i] == key;
+    return count;
+}
 
 /* scores += step * (gain - loss) */
 SIMLEARN_CLONES

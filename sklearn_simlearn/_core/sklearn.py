@@ -1,9 +1,10 @@
-"""All that the package uses of scikit-learn's private names, under names of ours.
+"""Private names of scikit-learn that the package uses.
 
-scikit-learn may change them without notice. No other module imports them, so that a
-change is mended here; a CI job against scikit-learn's nightly build shows it early.
+scikit-learn may change them without notice. Only this module imports them, so that a
+change concerns one file. A CI job with scikit-learn's nightly build shows it early.
 """
 
+import html
 import os
 import re
 import sys
@@ -13,17 +14,16 @@ from typing import Any, TypeVar
 
 from sklearn.base import _fit_context
 
-# Rows of arrays, sparse arrays, lists and frames alike, as cross-validation takes them.
+# Rows of arrays, sparse arrays, lists and frames, as cross-validation takes them.
 from sklearn.utils import _safe_indexing as safe_indexing
 
-# How many rows fit into `working_memory`; it warns if not even one does.
+# Number of rows that fit into `working_memory`; warns if it is less than one.
 from sklearn.utils._chunking import get_chunk_n_rows
 
-# The message of scikit-learn's displays where matplotlib is missing.
+# Error message of scikit-learn's displays if matplotlib is missing.
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 
-# What `_parameter_constraints` are made of: scikit-learn's own checks of an estimator's
-# parameters understand nothing else.
+# Elements of `_parameter_constraints`, by which scikit-learn checks parameters.
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -33,14 +33,20 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils._param_validation import validate_params as _validate_params
 
-# Whether `transform` is to return a frame, by `set_output` or by the global setting.
+# Prints estimators; dispatches by the `__repr__` of a class.
+from sklearn.utils._pprint import _EstimatorPrettyPrinter as EstimatorPrettyPrinter
+
+# Output type of `transform`, by `set_output` or by the global configuration.
 from sklearn.utils._set_output import _get_output_config as get_output_config
 
-# Parameters of estimators in lists of (name, estimator), as Pipeline has them.
+# Sparse output as array or matrix, by the configuration `sparse_interface`.
+from sklearn.utils._sparse import _align_api_if_sparse as as_configured
+
+# Parameters of the estimators in a list of (name, estimator), as in Pipeline.
 from sklearn.utils.metaestimators import _BaseComposition as BaseComposition
 
-# The one controller of the process. A new one would have to look through all loaded
-# libraries, which takes longer than a short `fit`.
+# The controller of the process. A new one would inspect all loaded libraries, which
+# takes longer than a short `fit`.
 from sklearn.utils.parallel import (
     _get_threadpool_controller as get_threadpool_controller,
 )
@@ -49,7 +55,7 @@ from sklearn.utils.parallel import (
 # sample.
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 
-# The number of samples in whatever scikit-learn accepts as samples, frames included.
+# Number of samples in any container that scikit-learn accepts, frames included.
 from sklearn.utils.validation import _num_samples as num_samples
 
 __all__ = [
@@ -59,8 +65,10 @@ __all__ = [
     "HasMethods",
     "Interval",
     "ItemsHtmlMixin",
+    "NoteMixin",
     "Options",
     "StrOptions",
+    "as_configured",
     "check_matplotlib_support",
     "check_sample_weight",
     "fit_context",
@@ -74,8 +82,8 @@ __all__ = [
     "validate_params",
 ]
 
-# Attributes that scikit-learn sets on estimators and that no `fit` may touch: those of
-# callbacks, `set_output` and metadata requests.
+# Attributes that scikit-learn sets on estimators and that `fit` must not change: those
+# of callbacks, `set_output` and metadata requests.
 KEPT_ATTRIBUTES = {
     "_callback_fit_ctx",
     "_metadata_request",
@@ -99,9 +107,9 @@ def public_module(cls: type) -> str:
 class DocLinkMixin:
     """Mixin that links the "?" of scikit-learn's HTML view to the API reference.
 
-    The address of the reference is that in the environment variable SIMLEARN_DOC_URL,
-    or that of the pages built in a clone of the repository. Without either there is no
-    "?", rather than one that leads nowhere. Place it before `BaseEstimator`.
+    The address of the reference is the environment variable SIMLEARN_DOC_URL, or the
+    folder of the pages that were built in a clone of the repository. Without either,
+    the view has no "?". Place the mixin before `BaseEstimator`.
     """
 
     _doc_link_module = "sklearn_simlearn"
@@ -114,7 +122,7 @@ class DocLinkMixin:
             url = pages.as_uri()
         if not url:
             return ""
-        # The address is no template, whatever braces it may have.
+        # Braces in the address are not placeholders.
         url = url.rstrip("/").replace("{", "{{").replace("}", "}}")
         return url + "/generated/{public_module}.{estimator_name}.html"
 
@@ -126,8 +134,8 @@ class DocLinkMixin:
 class ItemsHtmlMixin:
     """Mixin for estimators whose outputs are items of a database, not features.
 
-    scikit-learn's HTML view ends with the names of the outputs, under the number of
-    "features". Place the mixin before `BaseEstimator`.
+    scikit-learn's HTML view lists the outputs as "features". The mixin replaces this
+    word. Place the mixin before `BaseEstimator`.
     """
 
     def _html_repr(self):
@@ -140,8 +148,38 @@ class ItemsHtmlMixin:
 _FEATURE = re.compile(r"(?<=\d )feature(?=s?</div>)|(?<=Copy output )feature(?=s)")
 
 
-# The two decorators have no types in scikit-learn and would erase those of what they
-# decorate.
+class NoteMixin:
+    """Mixin for estimators with a note on what they are now.
+
+    `_note` returns the note. `repr` has it as a comment at its end, so that the text
+    still is Python, and the HTML view has it above the fitted attributes. Inside the
+    `repr` of another estimator there is no note. Place the mixin before
+    `BaseEstimator`.
+    """
+
+    def _note(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self, N_CHAR_MAX=700):
+        text, note = super().__repr__(N_CHAR_MAX), self._note()
+        return f"{text}  # {note}" if note else text
+
+    def _get_fitted_attr_html(self, doc_link=""):
+        attributes = super()._get_fitted_attr_html(doc_link)
+        table, note = attributes._html_repr, self._note()
+        if note:
+            attributes._html_repr = lambda: f"<p>{html.escape(note)}</p>{table()}"
+        return attributes
+
+
+# The printer finds how to break the lines of an estimator by its `__repr__`.
+EstimatorPrettyPrinter._dispatch[NoteMixin.__repr__] = (
+    EstimatorPrettyPrinter._pprint_estimator
+)
+
+
+# The two decorators have no types in scikit-learn and would hide the types of the
+# decorated functions.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -32,6 +32,8 @@ class Start(Encoder):
 
     idf: np.ndarray | None
 
+    keeps_columns = True
+
     @classmethod
     def fit(cls, X: Matrix) -> Self:
         """Return the start for some training samples."""

@@ -1,4 +1,4 @@
-"""How sure a difference is: intervals and paired tests over queries."""
+"""Confidence intervals, and paired tests over queries."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ class Mean(NamedTuple):
 
 
 def mean_interval(values: ArrayLike, *, level: float = 0.95) -> Mean:
-    """Mean of what is not NaN, with Student's interval.
+    """Return the mean of the values that are not NaN, with Student's interval.
 
-    Of fewer than two values the interval reaches from -inf to inf.
+    The interval of a single value is from -inf to inf.
     """
     values = _known(values)
     n_values = len(values)
@@ -33,19 +33,19 @@ def mean_interval(values: ArrayLike, *, level: float = 0.95) -> Mean:
 
 
 def paired_test(differences: ArrayLike) -> float:
-    """p-value of differences, query by query: Wilcoxon's signed-rank test.
+    """Return the p-value of paired differences by Wilcoxon's signed-rank test.
 
-    NaN is left out. Without any difference it is 1.
+    NaN is skipped. If all differences are 0, the p-value is 1.
     """
     differences = _known(differences)
     return float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
 
 
 def allow_for_several(p_values: ArrayLike) -> np.ndarray:
-    """p-values of several tests, each corrected for having looked at all (Holm).
+    """Correct the p-values of several tests by the method of Holm.
 
-    The smallest is multiplied by the number of tests, the next by one less, and so on;
-    none becomes smaller than the one before.
+    The smallest is multiplied by the number of tests, the next by one less, and so on.
+    The corrected values have the same order.
     """
     p_values = np.asarray(p_values, dtype=float)
     order = np.argsort(p_values)
@@ -56,7 +56,7 @@ def allow_for_several(p_values: ArrayLike) -> np.ndarray:
 
 
 def say_p(p: float) -> str:
-    """A p-value after the letter p."""
+    """Return a p-value as text, after the letter p."""
     return "< 0.0001" if p < 1e-4 else f"= {p:.2g}"
 
 

@@ -15,6 +15,7 @@ import shutil
 import threading
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def write_folder(folder, index, arrays, files=None):
             raise ValueError(f"{name!r} is not a name for a file in an index folder.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    generation = folder / f"arrays-{secrets.token_hex(8)}"
+    generation, previous = folder / f"arrays-{secrets.token_hex(8)}", None
     generation.mkdir()
     try:
         content = {
@@ -86,7 +87,8 @@ def write_folder(folder, index, arrays, files=None):
         header = generation / HEADER
         text = _dump({"content": content, "checksum": _checksum(content)})
         _write_file(header, lambda file: file.write(text))
-        previous = _peek_generation(folder)
+        with suppress(ValueError):
+            previous = read_generation(folder)
         os.replace(header, folder / HEADER)
     except BaseException:
         shutil.rmtree(generation, ignore_errors=True)
@@ -187,6 +189,14 @@ class StoredArrays(Mapping):
             if points.max(initial=0) > 0x10FFFF:
                 raise damaged(f"{name} holds numbers that are not characters")
 
+    def _put(self, file):
+        """Add the array of an .npy file."""
+        name = file.name.removesuffix(".npy")
+        if name == file.name or not _NAME.match(name):
+            raise damaged(f"{file.name!r} is not a name of an array")
+        self._arrays[name] = file.as_array()
+        self._files[name] = file
+
     def group(self, prefix):
         """Return the arrays whose names have a prefix, by the rest of their names."""
         part = StoredArrays()
@@ -197,26 +207,78 @@ class StoredArrays(Mapping):
         return part
 
 
+def pack(index, arrays):
+    """Return arrays as bytes, for `unpack`.
+
+    Parameters
+    ----------
+    index : dict
+        Values that JSON can represent.
+
+    arrays : dict of ndarray
+        Arrays by name. Names are lower-case words.
+    """
+    content = {"format": FORMAT, "version": VERSION, "index": index, "files": {}}
+    parts = []
+    for name in sorted(arrays):
+        file = io.BytesIO()
+        _write_array(name, arrays[name])(file)
+        parts.append(file.getvalue())
+        content["files"][f"{name}.npy"] = _describe(io.BytesIO(parts[-1]))
+    header = _dump({"content": content, "checksum": _checksum(content)})
+    return b"".join([len(header).to_bytes(8, "little"), header, *parts])
+
+
+def unpack(data):
+    """Return the values and the arrays in the result of `pack`, all verified.
+
+    Returns
+    -------
+    index : dict
+
+    arrays : StoredArrays
+    """
+    start = 8 + int.from_bytes(data[:8], "little")
+    content = _parse_header(data[8:start], "a change")
+    arrays = StoredArrays()
+    for file_name, entry in sorted(content["files"].items()):
+        size, checksums = _check_entry(file_name, entry)
+        # The copy is aligned in memory.
+        part = np.frombuffer(data[start : start + size], dtype=np.uint8).copy()
+        if len(part) != size:
+            raise damaged(f"{file_name} is truncated")
+        arrays._put(_File(file_name, part, checksums))
+        start += size
+    if start != len(data):
+        raise damaged("a change has bytes after its end")
+    arrays.verify_all(arrays)
+    return content["index"], arrays
+
+
 class _File:
     """Bytes of a file, with a mask of its verified blocks."""
 
-    def __init__(self, path, entry, mmap):
-        self.name = path.name
-        size, checksums = _check_entry(self.name, entry)
-        found = path.stat().st_size
-        if found != size:
-            raise damaged(f"{self.name} has {found} bytes instead of {size}")
-        if size == 0:
-            self.bytes = np.empty(0, dtype=np.uint8)
-        elif mmap:
-            self.bytes = np.memmap(path, dtype=np.uint8, mode="r")
-        else:
-            self.bytes = np.fromfile(path, dtype=np.uint8)
-        if len(self.bytes) != size:
-            raise damaged(f"{self.name} was truncated while it was opened")
-        self.checksums = checksums
+    def __init__(self, name, data, checksums):
+        self.name, self.bytes, self.checksums = name, data, checksums
         self.verified = np.zeros(len(checksums), dtype=bool)
         self.offset = 0
+
+    @classmethod
+    def open(cls, path, entry, mmap):
+        """Open a file. Raise unless it has the size in its entry of the header."""
+        size, checksums = _check_entry(path.name, entry)
+        found = path.stat().st_size
+        if found != size:
+            raise damaged(f"{path.name} has {found} bytes instead of {size}")
+        if size == 0:
+            data = np.empty(0, dtype=np.uint8)
+        elif mmap:
+            data = np.memmap(path, dtype=np.uint8, mode="r")
+        else:
+            data = np.fromfile(path, dtype=np.uint8)
+        if len(data) != size:
+            raise damaged(f"{path.name} was truncated while it was opened")
+        return cls(path.name, data, checksums)
 
     def verify(self, start=0, stop=None):
         """Verify the blocks of a range of bytes; return whether any was new."""
@@ -269,15 +331,10 @@ def _open_generation(folder, content, mmap, wanted_files):
     arrays, files = StoredArrays(), {}
     generation = folder / content["generation"]
     for file_name, entry in content["files"].items():
-        name, ending = os.path.splitext(file_name)
-        if ending == ".npy":
-            if not _NAME.match(name):
-                raise damaged(f"{file_name!r} is not a name of an array")
-            file = _File(generation / file_name, entry, mmap)
-            arrays._arrays[name] = file.as_array()
-            arrays._files[name] = file
+        if file_name.endswith(".npy"):
+            arrays._put(_File.open(generation / file_name, entry, mmap))
         elif file_name in wanted_files:
-            file = _File(generation / file_name, entry, mmap=False)
+            file = _File.open(generation / file_name, entry, mmap=False)
             file.verify()
             files[file_name] = file.bytes.tobytes()
     return arrays, files
@@ -290,31 +347,39 @@ def _read_header(folder):
         raise ValueError(
             f"{folder} is not a saved index: it has no {HEADER}."
         ) from None
+    content = _parse_header(text, HEADER)
+    generation = content.get("generation")
+    if not (isinstance(generation, str) and _GENERATION.match(generation)):
+        raise damaged(f"{HEADER} does not name a folder of arrays")
+    return content
+
+
+def _parse_header(text, name):
+    """Return the content of a header; raise unless it describes files."""
     try:
         header = json.loads(text)
         content, checksum = header["content"], header["checksum"]
         whole = _checksum(content) == checksum
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise damaged(f"{HEADER} is not a header") from None
+        raise damaged(f"{name} is not a header") from None
     if not whole:
-        raise damaged(f"{HEADER} fails its checksum")
+        raise damaged(f"{name} fails its checksum")
     if not (isinstance(content, dict) and content.get("format") == FORMAT):
-        raise ValueError(f"{folder} does not hold an index of sklearn_simlearn.")
+        raise ValueError(f"{name} does not belong to an index of sklearn_simlearn.")
     if content.get("version") != VERSION:
         raise ValueError(
             f"The index has format {content.get('version')!r}, but this version of "
             f"sklearn_simlearn reads {VERSION}. Build and save it again with this "
             "version."
         )
-    generation = content.get("generation")
-    if not (isinstance(generation, str) and _GENERATION.match(generation)):
-        raise damaged(f"{HEADER} does not name a folder of arrays")
     for part in ("files", "index"):
         if not isinstance(content.get(part), dict):
-            raise damaged(f"{HEADER} lacks {part!r}")
-    for name in content["files"]:
-        if not _is_file_name(name):
-            raise damaged(f"{HEADER} names {name!r}, which is not a file of the folder")
+            raise damaged(f"{name} lacks {part!r}")
+    for file_name in content["files"]:
+        if not _is_file_name(file_name):
+            raise damaged(
+                f"{name} names {file_name!r}, which is not a file of the folder"
+            )
     return content
 
 
@@ -356,16 +421,18 @@ def _write_file(path, write):
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
-        checksums = [zlib.crc32(data) for data in iter(lambda: file.read(BLOCK), b"")]
-        return {"size": file.tell(), "checksums": checksums}
+        return _describe(file)
 
 
-def _peek_generation(folder):
-    """Return the sub-folder that the current header names."""
-    try:
-        return _read_header(folder)["generation"]
-    except ValueError:
-        return None
+def _describe(file):
+    """Return the entry of a file for the header."""
+    checksums = [zlib.crc32(data) for data in iter(lambda: file.read(BLOCK), b"")]
+    return {"size": file.tell(), "checksums": checksums}
+
+
+def read_generation(folder):
+    """Return the name of the sub-folder that holds the current arrays."""
+    return _read_header(Path(folder))["generation"]
 
 
 def _sync(folder):

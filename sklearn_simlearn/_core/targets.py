@@ -1,9 +1,11 @@
-"""Kinds of `y`: labels, relevance by pairs, and the base of what is not an array."""
+"""Kinds of `y`: labels, relevance by pairs, and the base of others; ids in tables."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from copy import copy
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -12,15 +14,18 @@ from sklearn.utils import check_array
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.typing import MatrixLike
 
-DISTRACTOR = -1  # label of a sample that belongs to no class
+DISTRACTOR = -1  # label of a sample without a class
+
+# Number of ids that an error message shows.
+N_SHOWN = 3
 
 
 class SlicedTarget(ABC):
     """Base of a `y` that is not an array.
 
-    scikit-learn takes rows of `y` by ``y[rows, ...]`` or, of an object with `iloc`, by
-    `take`, `iloc` and `loc`. The latter does not ask for an array namespace, so it also
-    works with ``array_api_dispatch=True``.
+    scikit-learn takes rows of `y` by ``y[rows, ...]``. If the object has `iloc`, it
+    uses `take`, `iloc` and `loc` instead. The second way does not need an array
+    namespace, so it also works with ``array_api_dispatch=True``.
     """
 
     _array_attribute: ClassVar[str]  # the attribute that holds numbers
@@ -31,10 +36,10 @@ class SlicedTarget(ABC):
 
     @abstractmethod
     def __getitem__(self, rows: Any) -> Self:
-        """Part for some samples."""
+        """Return the part for some samples."""
 
     def _find_rows(self, rows: Any) -> np.ndarray:
-        """Numbers of rows that are given by an int, slice, mask or array of int."""
+        """Return numbers of rows, given by an int, slice, mask or array of int."""
         if isinstance(rows, tuple):  # (rows, ...)
             rows = rows[0]
         return np.atleast_1d(np.arange(len(self))[rows])
@@ -48,12 +53,12 @@ class SlicedTarget(ABC):
             Rows of the samples.
 
         axis : int, default=0
-            Only 0 is possible.
+            Must be 0.
 
         Returns
         -------
         part : object
-            Of the same class.
+            Part of the same class.
         """
         if axis != 0:
             raise ValueError(f"{type(self).__name__} has no axis {axis} to take from.")
@@ -76,20 +81,24 @@ class SlicedTarget(ABC):
         )
 
 
+# target of a fit or a score: labels, a relevance matrix, pairs or judgements
+TargetLike: TypeAlias = MatrixLike | SlicedTarget
+
+
 class PairwiseRelevance(SlicedTarget):
     """Relevance of samples to each other, given pair by pair.
 
     Pass it as `y` wherever labels are accepted: to learners, scorers, splitters and
-    :func:`retrieval_report`. Relevance by pairs need not be symmetric, nor transitive:
-    A and B may show one object, B and C another. In a cross-validation, rows and
-    columns are taken together, so that a fold keeps the pairs inside it.
+    :func:`retrieval_report`. Relevance by pairs need not be symmetric or transitive: A
+    and B may show one object, B and C another. Cross-validation takes rows and columns
+    together, so that a fold has the pairs of its samples.
 
     Parameters
     ----------
     matrix : {array-like, sparse matrix} of shape (n_samples, n_samples)
-        Positive where sample j (column) is relevant to sample i (row) as a query, and
-        the value is its weight; zero where it is not; negative where it is junk for
-        that query. The diagonal is ignored.
+        Positive if sample j (column) is relevant to sample i (row) as a query, and the
+        value is its weight; zero if it is not; negative if it is junk for this query.
+        The diagonal is ignored.
 
     Attributes
     ----------
@@ -116,7 +125,7 @@ class PairwiseRelevance(SlicedTarget):
         if matrix.shape[0] != matrix.shape[1]:
             raise ValueError(
                 "Pairwise relevance needs one row and one column per sample; got shape "
-                f"{matrix.shape}. A matrix with other columns is passed as y itself."
+                f"{matrix.shape}. Pass a matrix with other columns as y itself."
             )
         matrix = canonical_csr(matrix).tocoo()
         off = matrix.row != matrix.col
@@ -147,7 +156,7 @@ class PairwiseRelevance(SlicedTarget):
 
 
 def as_array(y: Any) -> np.ndarray:
-    """`y` as an array of one or two dimensions."""
+    """Return `y` as an array of one or two dimensions."""
     if y is None:
         raise ValueError(
             "This estimator requires y to be passed, but the target y is None: give "
@@ -174,7 +183,7 @@ def as_array(y: Any) -> np.ndarray:
 
 
 def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels of any kind as the integers 0, 1, ..., and the classes they name.
+    """Return labels of any kind as integers 0, 1, ..., and the classes in order.
 
     Labels of distractors become -1, which is not among the classes.
     """
@@ -200,9 +209,9 @@ def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ):
         if len(classes) == 2 and classes[0] == DISTRACTOR and classes[1] == 1:
             raise ValueError(
-                "The labels are -1 and 1 alone, which is ambiguous: -1 means a "
-                "distractor, relevant to nothing. Use 0 and 1 for two classes, or any "
-                "label but 1 for one class among distractors."
+                "The labels are only -1 and 1, which is ambiguous: -1 means a "
+                "distractor, relevant to nothing. Use 0 and 1 for two classes, or "
+                "another label than 1 for one class among distractors."
             )
         distractor = np.flatnonzero(classes == DISTRACTOR)
         if len(distractor):
@@ -213,11 +222,11 @@ def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_objects(y: np.ndarray) -> np.ndarray:
-    """Labels as Python objects; those that are numbers with a fraction as floats."""
+    """Return labels as Python objects; numbers with a fraction as floats."""
     if any(_is_missing(label) for label in y):
         raise ValueError(
             "Input y contains NaN or None. Use the integer label -1 for samples that "
-            "belong to no class."
+            "have no class."
         )
     if all(isinstance(v, Real) for v in y) and any(isinstance(v, float) for v in y):
         return _as_floats(y)
@@ -227,12 +236,12 @@ def _read_objects(y: np.ndarray) -> np.ndarray:
 def _as_floats(y: np.ndarray) -> np.ndarray:
     floats = y.astype(np.float64)
     if (floats != y).any():
-        raise ValueError("y mixes floats with integers too large for them.")
+        raise ValueError("y mixes floats with integers that floats cannot represent.")
     return floats
 
 
 def _is_missing(label: Any) -> bool:
-    # The NA of pandas is neither equal to itself nor unequal.
+    # pandas.NA == pandas.NA is neither True nor False.
     return label is None or type(label).__name__ == "NAType" or label != label
 
 
@@ -251,3 +260,81 @@ def _as_integers(y: np.ndarray) -> np.ndarray:
             "distinguish neighbouring integers. Pass them as integers or strings."
         )
     return y.astype(np.int64)
+
+
+# -- ids --
+
+
+def read_ids(ids: Any, name: str) -> list[str]:
+    """Return ids as strings.
+
+    Parameters
+    ----------
+    ids : array-like
+        Strings only, or integers only, which become strings.
+
+    name : str
+        Name of the argument, for messages.
+    """
+    # As a list, since NumPy would convert a mixture of numbers and strings to strings.
+    values = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    types = {type(value) for value in values}
+    if all(issubclass(type_, str) for type_ in types):
+        return values
+    if all(issubclass(t, int | np.integer) and t is not bool for t in types):
+        return [str(value) for value in values]
+    found = ", ".join(sorted(type_.__name__ for type_ in types))
+    raise TypeError(
+        f"{name} must hold strings only, or integers only; it holds values of type "
+        f"{found}."
+    )
+
+
+def number_ids(ids: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
+    """Return the number of each id; add new ids to `numbers`."""
+    return np.array(
+        [numbers.setdefault(id_, len(numbers)) for id_ in ids], dtype=np.int64
+    )
+
+
+def find_ids(ids: Sequence[str], known: dict[str, int], what: str) -> np.ndarray:
+    """Return the number of each id in `known`; raise if an id is missing.
+
+    Parameters
+    ----------
+    what : str
+        Place of the known ids, for the message.
+    """
+    numbers = np.array([known.get(id_, -1) for id_ in ids], dtype=np.int64)
+    if (numbers < 0).any():
+        unknown = list(dict.fromkeys(ids[i] for i in np.flatnonzero(numbers < 0)))
+        raise ValueError(f"{show_ids(unknown)} not in {what}.")
+    return numbers
+
+
+def refuse_repeated(ids: Sequence[str], name: str) -> None:
+    """Raise if an id occurs twice."""
+    if len(set(ids)) < len(ids):
+        repeated = [id_ for id_, count in Counter(ids).items() if count > 1]
+        raise ValueError(
+            f"{name} must be unique; more than once: {show_ids(repeated)}."
+        )
+
+
+def show_ids(ids: Sequence[str]) -> str:
+    """Return a few ids, and the number of the others."""
+    shown = ", ".join(repr(id_[:50]) for id_ in ids[:N_SHOWN])
+    more = len(ids) - N_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def read_column(table: Any, name: str) -> Any:
+    """Return a column of a frame or of a dict of columns."""
+    try:
+        return table[name]
+    except Exception as error:
+        columns = getattr(table, "columns", None)
+        columns = list(table) if columns is None else list(columns)
+        raise ValueError(
+            f"The table has no column {name!r}; it has {columns}."
+        ) from error

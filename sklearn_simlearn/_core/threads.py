@@ -10,25 +10,25 @@ from joblib import effective_n_jobs
 
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
 
-# Whether this process came about by a fork, without a new program.
+# Whether this process was forked without starting a new program.
 _is_fork = False
 
 
 def count_threads(n_jobs: int | None) -> int:
     """Return the number of threads for a kernel.
 
-    It is 1 in a process that was forked: the OpenMP runtime of GCC waits forever for
-    threads that only the parent has.
+    It is 1 in a forked process, since the OpenMP runtime of GCC waits forever for
+    threads that exist only in the parent.
     """
     return 1 if _is_fork else effective_n_jobs(n_jobs)
 
 
 class _BlasLimit:
-    """The limit of BLAS threads, which holds for the process.
+    """The limit of BLAS threads, which applies to the whole process.
 
-    The first thread that needs it sets it, and the last one restores what was before.
-    If each thread did so on its own, a thread that ends between others would leave the
-    limit in place for good.
+    The first thread that needs the limit sets it, and the last one restores the
+    previous value. If each thread did so separately, a thread that ends between others
+    would leave the limit in place.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _BlasLimit:
                 self._limiter.__exit__(*error)
 
     def forget(self) -> None:
-        """Start again in a forked process, whose other threads are gone."""
+        """Start again in a forked process, which has no other threads."""
         self.__init__()  # type: ignore[misc]
 
 

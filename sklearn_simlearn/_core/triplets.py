@@ -1,4 +1,4 @@
-"""Triplets: those the user gives, and those drawn from y a block at a time."""
+"""Triplets of (query, relevant item, irrelevant item), given or drawn from `y`."""
 
 from abc import ABC, abstractmethod
 from copy import copy
@@ -7,23 +7,20 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
-from sklearn_simlearn._core.relevance import (
-    ColumnRelevance,
-    JudgedRelevance,
-    PairRelevance,
-    Relevance,
-)
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.judgements import shares_of_wins
+from sklearn_simlearn._core.relevance import ColumnRelevance, PairRelevance, Relevance
 
-# Rounds of redrawing before a query that keeps drawing relevant samples as negatives
-# gets the list of its irrelevant ones.
+# Number of times that a negative is drawn again if it is relevant. After that, a list
+# of the irrelevant samples of the query is used.
 N_REDRAWS = 20
 
-# Pairs in a row that may miss the threshold before the drawing is given up.
+# Number of consecutive pairs below the threshold after which drawing fails.
 MAX_REFUSED = 1_000_000
 
 
 def check_triplets(triplets, n_samples: int) -> np.ndarray:
-    """Check triplets that the user gives as rows of X; returns them as int64."""
+    """Check triplets of row numbers of X and return them as int64."""
     triplets = check_array(triplets, dtype=None, input_name="triplets")
     if triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
         raise ValueError(
@@ -38,22 +35,50 @@ def check_triplets(triplets, n_samples: int) -> np.ndarray:
     return np.ascontiguousarray(triplets, dtype=np.int64)
 
 
+def judge_triplets(triplets: np.ndarray, n_samples: int) -> JudgedRelevance:
+    """Return relevance that agrees with checked triplets.
+
+    The queries of the triplets search all samples except those that are only queries.
+    The relevance of a sample to a query is the share of its comparisons that it wins.
+    """
+    compared = triplets[triplets[:, 1] != triplets[:, 2]]
+    row, column, share = shares_of_wins(*compared.T)
+    won = (share > 0) & (row != column)
+    pairs = sparse.csr_array(
+        (share[won], (row[won], column[won])), shape=(n_samples, n_samples)
+    )
+    is_item = np.ones(n_samples, dtype=bool)
+    is_item[triplets[:, 0]] = False
+    is_item[triplets[:, 1:]] = True
+    return JudgedRelevance(pairs, is_item)
+
+
+def take_triplets(triplets: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the triplets within some rows, numbered by the place in `rows`."""
+    n_samples = max(triplets.max(initial=-1), rows.max(initial=-1)) + 1
+    place = np.full(n_samples, -1)
+    place[rows] = np.arange(len(rows))
+    taken = place[triplets]
+    return taken[(taken >= 0).all(axis=1)]
+
+
 def triplet_sampler(relevance: Relevance, *, threshold: float = 0.0):
-    """A sampler of (query, relevant, irrelevant) triplets.
+    """Return a sampler of (query, relevant, irrelevant) triplets.
 
     Parameters
     ----------
     relevance : Relevance
-        Which samples are relevant to which.
+        Relevance of the samples to each other.
 
     threshold : float, default=0.0
-        Pairs up to this count as irrelevant: of this joint probability with a
-        relevance matrix, of this weight with relevance by pairs. Labels have neither.
+        Pairs up to this value count as irrelevant. The value is a joint probability
+        for a relevance matrix and a weight for relevance by pairs. Labels do not use
+        it.
 
     Returns
     -------
     sampler : object
-        ``sampler.draw(n, rng)`` gives an array of shape (n, 3) of sample numbers.
+        ``sampler.draw(n, rng)`` returns an array of shape (n, 3) of sample numbers.
     """
     if isinstance(relevance, PairRelevance) and threshold > 0:
         relevance = _drop_weak_pairs(relevance, threshold)
@@ -66,11 +91,11 @@ def triplet_sampler(relevance: Relevance, *, threshold: float = 0.0):
 
 
 class LabelTriplets:
-    """Query uniform, positive uniform in its class, negative uniform outside."""
+    """Triplets of a uniform query, a sample of its class and a sample of another."""
 
     def __init__(self, relevance: Relevance):
         labels = relevance.labels
-        # Samples sorted by class, distractors first: a class is one run of places.
+        # Samples sorted by class, distractors first: the places of a class are a range.
         self.order = np.argsort(labels, kind="stable")
         self.place = np.empty(len(labels), dtype=np.intp)
         self.place[self.order] = np.arange(len(labels))
@@ -82,23 +107,23 @@ class LabelTriplets:
     def draw(self, n_triplets, rng):
         query = self.queries[rng.integers(len(self.queries), size=n_triplets)]
         start, size = self.start[query], self.size[query]
-        # One of the others of the class: a draw from one fewer steps over the query.
+        # Another sample of the class: one of size - 1 places, without the query's.
         positive = start + rng.integers(size - 1)
         positive += positive >= self.place[query]
         negative, _ = self.draw_negatives(query, rng)
         return np.column_stack([query, self.order[positive], negative])
 
     def draw_negatives(self, query, rng):
-        """A negative for each query, and whether there is one."""
+        """Return a negative for each query, and whether there is one."""
         start, size = self.start[query], self.size[query]
-        # One of the samples outside: the class is one run to step over.
+        # A sample outside of the class, whose places are skipped.
         negative = rng.integers(len(self.order) - size)
         negative += np.where(negative >= start, size, 0)
         return self.order[negative], np.ones(len(query), dtype=bool)
 
 
 class _RedrawnNegatives(ABC):
-    """Negatives drawn from all samples, again and again until they are irrelevant."""
+    """Negatives that are drawn from all samples until they are irrelevant."""
 
     def __init__(self, n_samples, items=None):
         self.n_samples = n_samples
@@ -108,10 +133,10 @@ class _RedrawnNegatives(ABC):
 
     @abstractmethod
     def is_irrelevant(self, query, item):
-        """Whether items are irrelevant to queries, one by one."""
+        """Return a mask, True if the item is irrelevant to the query."""
 
     def draw_negatives(self, query, rng):
-        """A negative for each query, and whether there is one."""
+        """Return a negative for each query, and whether there is one."""
         negative = np.zeros(len(query), dtype=np.intp)
         todo = np.flatnonzero(~self.no_irrelevant[query])
         for _ in range(N_REDRAWS):
@@ -136,7 +161,7 @@ class _RedrawnNegatives(ABC):
 
 
 class ColumnTriplets(_RedrawnNegatives):
-    r"""Pairs in proportion to their joint probability, negatives uniform.
+    r"""Triplets of a pair drawn by its joint probability and a uniform negative.
 
     With :math:`R` the relevance of samples to columns, a pair is drawn with
 
@@ -160,8 +185,8 @@ class ColumnTriplets(_RedrawnNegatives):
         total = np.bincount(entries.col, entries.data, minlength=n_columns)
         self.scaled = _probabilities(relevance.memberships, total)
 
-        # Entries by column, the largest of a column last: the sum before it is the sum
-        # of all others, however small they are beside it.
+        # Entries by column, the largest of a column last: the sum before the largest is
+        # the sum of all others, without cancellation.
         order = np.lexsort((entries.data, entries.col))
         self.row, self.column = entries.row[order], entries.col[order]
         weight = entries.data[order]
@@ -222,17 +247,17 @@ class ColumnTriplets(_RedrawnNegatives):
         return np.concatenate(kept, axis=1)[:, :n_pairs]
 
     def _draw_others(self, entry, u):
-        """Another entry of the same column for each, by weight."""
+        """Draw another entry of the same column for each entry, by weight."""
         column = self.column[entry]
         first, last = self.column_start[column], self.column_start[column + 1] - 1
         u = self.share_before[first] + u * self.others[entry]
         u = np.where(u >= self.share_before[entry], u + self.share[entry], u)
         other = np.searchsorted(self.share_before, u, side="right") - 1
-        # Rounding may carry u out of the column, or to its last entry from that itself.
+        # By rounding, u may be outside the column, or select the last entry itself.
         return np.clip(other, first, np.where(entry == last, last - 1, last))
 
     def _leave_out_queries(self):
-        """Draw no more queries that have turned out to have no irrelevant sample."""
+        """Exclude queries that have no irrelevant sample from later draws."""
         self.mass[self.no_irrelevant[self.row]] = 0
         if not self.mass.any():
             raise ValueError(
@@ -243,7 +268,7 @@ class ColumnTriplets(_RedrawnNegatives):
 
 
 class PairTriplets(_RedrawnNegatives):
-    """Query uniform, positive by the weight of the pair, negative uniform."""
+    """Triplets of a uniform query, a positive by weight and a uniform negative."""
 
     def __init__(self, relevance: PairRelevance):
         items = None
@@ -257,7 +282,7 @@ class PairTriplets(_RedrawnNegatives):
         self.start = links.indptr[:-1]
         row = np.repeat(np.arange(len(relevance)), np.diff(links.indptr))
         largest = links.max(axis=1).toarray().ravel()
-        # Relative to the largest of the query, so that no sum can overflow.
+        # Relative to the largest weight of the query, so that sums cannot overflow.
         self.weight_up_to = np.cumsum(links.data / largest[row])
 
     def draw(self, n_triplets, rng):
@@ -286,12 +311,12 @@ def _drop_weak_pairs(relevance, threshold):
 
 
 def _probabilities(memberships, total):
-    """Rows whose inner products are the joint probabilities of pairs."""
-    # Square roots first: the products of sums may leave the range of a double.
+    """Return rows whose inner products are the joint probabilities of pairs."""
+    # Square roots first, since the products of sums may exceed the range of a double.
     scale = np.sqrt(np.maximum(total, np.finfo(float).tiny)) * np.sqrt(total.sum())
     return memberships @ sparse.diags_array(1 / scale)
 
 
 def _row_products(A, rows_A, B, rows_B):
-    """<A_i, B_j> for pairs of rows of two CSR arrays."""
+    """Return <A_i, B_j> for pairs of rows of two CSR arrays."""
     return np.asarray(A[rows_A].multiply(B[rows_B]).sum(axis=1)).ravel()

@@ -1,4 +1,4 @@
-"""The parts of a fitted estimator: steps, a learner, a comparison."""
+"""The parts of a fitted estimator: steps and a learner."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +14,9 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import PartitionedRows, take_rows
-from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.encoders import Encoder, storable
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.rows import canonical_csr, unit_rows
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
 
@@ -29,11 +28,11 @@ class Model:
     Attributes
     ----------
     query_steps, item_steps : list of transformers
-        Applied in turn to queries and to items. They are the same outside a
-        RetrievalPipeline.
+        Applied in turn to queries and to items. They are equal unless the estimator is
+        a RetrievalPipeline.
 
     learner : object or None
-        Compares the results; None means the cosine.
+        Compares the output of the steps; None means the cosine.
 
     database : tuple (X, y) or None
         Training samples, if the estimator kept them.
@@ -56,7 +55,7 @@ class Model:
         )
 
     def __getstate__(self):
-        """Return the state without what was computed from it."""
+        """Return the state without cached values."""
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
 
     @property
@@ -74,7 +73,7 @@ class Model:
 
     @property
     def has_two_sides(self) -> bool:
-        """Return whether queries go through other steps than items."""
+        """Return whether queries have other steps than items."""
         pairs = zip_longest(self.query_steps, self.item_steps)
         return any(query_step is not item_step for query_step, item_step in pairs)
 
@@ -90,6 +89,25 @@ class Model:
         """Return samples that query each other, as queries and as items."""
         queries = self.prepare_queries(X)
         return queries, self.prepare_items(X) if self.has_two_sides else queries
+
+    def name_features(self, names=None):
+        """Return the names of the features of prepared items, or None.
+
+        Parameters
+        ----------
+        names : ndarray of str, default=None
+            Names of the features before the steps.
+        """
+        for step in self.item_steps:
+            try:
+                names = step.get_feature_names_out(names)
+            except (AttributeError, ValueError):  # the step has no names
+                names = None
+        if names is None:
+            names = getattr(self.learner, "feature_names_in_", None)
+        if names is None and hasattr(self.learner, "n_features_in_"):
+            names = [f"x{i}" for i in range(self.learner.n_features_in_)]
+        return None if names is None else np.asarray(names, dtype=object)
 
     def refuse_steps_of_queries(self) -> None:
         """Raise if a step outside a RetrievalPipeline may be fitted on queries."""
@@ -113,23 +131,23 @@ class Model:
         return _as_rows(self.learner.transform(X, **params))
 
     def encode_items(self, X) -> Matrix:
-        """Return prepared samples as they are stored."""
+        """Return prepared samples in the form in which they are stored."""
         if self.learner is None:
             return _unit_rows(X)
         self._require_encodings()
         if self._encoder is not None:
-            return self._encoder.items(self.learner._check_rows(X))
+            return self._encoder.items(self.learner._check_items(X))
         return _as_rows(self.learner.transform_database(X))
 
     @property
     def _encoder(self) -> Encoder | None:
-        """The encoder of a learner of this package; None of a foreign estimator."""
+        """The encoder of a learner of this package; None for other estimators."""
         return getattr(self.learner, "encoder_", None)
 
     def compare_with(
         self, X_items, *, in_groups: bool = False, n_threads: int = 1
     ) -> Callable[..., np.ndarray]:
-        """A function that compares queries with some items, which it encodes only once.
+        """Return a function that compares queries with items, encoded only once.
 
         Parameters
         ----------
@@ -137,7 +155,7 @@ class Model:
             Items to compare with.
 
         in_groups : bool, default=False
-            Whether queries come in groups, which is up to the learner's `similarity`.
+            Whether the learner's `similarity` takes queries in groups.
 
         n_threads : int, default=1
             Threads for products of sparse encodings.
@@ -151,8 +169,8 @@ class Model:
         if isinstance(X_items, PartitionedRows):
             return self._compare_with_partitions(X_items, in_groups, n_threads)
         if self._encoder is not None and self.has_encodings and not in_groups:
-            check = self.learner._check_rows
-            of_queries = self._encoder.products_with(check(X_items), n_threads)
+            check, items = self.learner._check_rows, self.learner._check_items(X_items)
+            of_queries = self._encoder.products_with(items, n_threads)
             return lambda X, rows, groups: of_queries(check(take_rows(X, rows)))
         if self.has_encodings and not in_groups:
             products = products_with(self.encode_items(X_items), n_threads)
@@ -165,7 +183,7 @@ class Model:
             X_queries, Y = take_rows(X, rows), X_items
             if self.is_pairwise:
                 X_queries, Y = X_queries[:, rows], Y[:, rows]
-            # It may be that of a user's estimator, of integers too.
+            # A user's estimator may return integers.
             return check_array(
                 self.learner.similarity(X_queries, Y, **params),
                 dtype=[np.float64, np.float32],
@@ -176,11 +194,11 @@ class Model:
         return compare
 
     def _compare_with_partitions(self, X_items, in_groups, n_threads):
-        """As `compare_with`, for items on a cluster: only similarities come from it."""
+        """Return the same as `compare_with`, for items on a cluster."""
         if in_groups or not self.has_encodings:
             raise TypeError(
                 "Groups, and similarities that are not inner products, need the items "
-                "in memory: call X.compute() if they fit into it."
+                "in memory. Call X.compute() if they fit into it."
             )
         stored = X_items.map(_Stored, self, n_threads)
         return lambda X, rows, groups: np.hstack(
@@ -191,12 +209,12 @@ class Model:
         if not self.has_encodings:
             raise TypeError(
                 f"The similarity of {self.learner!r} is not an inner product and has "
-                "no encodings: use `similarity`."
+                "no encodings. Use `similarity`."
             )
 
 
 def find_model(estimator) -> Model:
-    """Look through searches and pipelines for the learner at their end.
+    """Return the steps and the learner at the end of searches and pipelines.
 
     Parameters
     ----------
@@ -306,5 +324,5 @@ def _unit_rows(X):
 
 
 def _as_rows(X):
-    """Return what a foreign estimator gives as an array or a sparse matrix."""
+    """Return the output of another estimator as an array or a sparse matrix."""
     return X if sparse.issparse(X) else np.asarray(X)

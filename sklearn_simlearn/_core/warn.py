@@ -1,4 +1,4 @@
-"""Warnings that point at the user's own line."""
+"""Warnings that are shown at the line of the user."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import sklearn
 
-# What may lie between the user's line and the one that warns.
+# Packages between the user's line and the line that warns.
 OURS = (
     str(Path(__file__).parents[1]),
     str(Path(sklearn.__file__).parent),
@@ -16,7 +16,7 @@ OURS = (
 
 
 class StartKeptWarning(UserWarning):
-    """Warning of a fit that learned nothing: the learner serves its start.
+    """Warning of a fit that keeps its start.
 
     The hold-out found no candidate that ranks better than the start, or there were too
     few classes, samples or queries to hold some out.
@@ -35,7 +35,7 @@ class StartKeptWarning(UserWarning):
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the innermost line that is neither ours nor scikit-learn's."""
+    """Warn at the innermost line outside this package and scikit-learn."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         level, frame = level + 1, frame.f_back

@@ -1,0 +1,57 @@
+"""Check of CSR rows in one pass."""
+
+from cython cimport floating
+from libc.math cimport fabs
+from libc.stdint cimport int32_t
+
+
+def check_csr(
+    const int32_t[::1] indptr,           # in
+    const int32_t[::1] columns,          # in
+    const floating[::1] values,          # in
+    Py_ssize_t n_columns,
+    double low,
+    double high,
+):
+    """Return two booleans that describe CSR rows.
+
+    Returns
+    -------
+    is_canonical : bool
+        The columns of each row are in range and ascend, and no value is 0.
+
+    is_moderate : bool
+        The rows are canonical, and the largest magnitude of each row that is not empty
+        is from `low` to `high`. It is False if a value is NaN.
+    """
+    cdef Py_ssize_t n_rows = indptr.shape[0] - 1, i
+    cdef int32_t k, before
+    cdef double size, largest
+    cdef bint is_moderate = True
+    if (
+        n_rows < 0 or indptr[0] != 0 or indptr[n_rows] != columns.shape[0]
+        or columns.shape[0] != values.shape[0]
+    ):
+        return False, False
+    with nogil:
+        for i in range(n_rows):
+            # Ends that fall and rise again could point beyond the end.
+            if not indptr[i] <= indptr[i + 1] <= columns.shape[0]:
+                with gil:
+                    return False, False
+            before, largest = -1, 0
+            for k in range(indptr[i], indptr[i + 1]):
+                if columns[k] <= before or values[k] == 0:
+                    with gil:
+                        return False, False
+                before = columns[k]
+                size = fabs(values[k])
+                if not size <= high:
+                    is_moderate = False
+                largest = max(largest, size)
+            if before >= n_columns:
+                with gil:
+                    return False, False
+            if 0 < largest < low:
+                is_moderate = False
+    return True, is_moderate
