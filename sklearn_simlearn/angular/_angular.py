@@ -3,63 +3,59 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Integral, Real
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.encoders import mix
+from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.sklearn import (
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from sklearn_simlearn._core.sklearn import Interval, StrOptions
 from sklearn_simlearn._core.start import Start
-from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn._core.triplets import check_triplets
-from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._core.threads import count_threads, one_blas_thread
+from sklearn_simlearn._core.typing import Matrix, RandomState
 from sklearn_simlearn._core.warn import warn_user
-from sklearn_simlearn._holdout import HOLDOUT, START, choose, warn_of_no_holdout
+from sklearn_simlearn._holdout import HOLDOUT, START, choose
 from sklearn_simlearn.angular._candidates import (
+    GivenTriplets,
     check_memory,
     check_references,
-    choose_candidates,
-    choose_references,
-    place_references,
+    choose_triplets,
 )
-from sklearn_simlearn.angular._dual import Dual, blocks_of_triplets
+from sklearn_simlearn.angular._dual import Dual
 from sklearn_simlearn.angular._encoder import QueryMatrices, to_dense
-from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
+from sklearn_simlearn.base import TripletLearner
 
-# How much of the query is kept in its surrogate: what the hold-out chooses from.
-SHRINKAGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+# Shares of the query in its surrogate, from which the hold-out chooses.
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
-# References in each of the several folds of objects, which bounds what they cost.
+# References in each fold of objects, which bounds the cost of the folds.
 MAX_FOLD_REFERENCES = 500
+
+# Smallest tolerance in a fold. More precision does not change the choice.
+FOLD_TOL = 0.1
 
 
 class Setting(NamedTuple):
-    """What the hold-out chooses."""
+    """Parameters that the hold-out chooses."""
 
     matrix: str
-    shrinkage: float
+    share: float
 
 
-class AngularBilinearRanker(SimilarityLearner):
-    r"""A bilinear similarity of its own for every query.
+class AngularBilinearRanker(PaperFormMixin, TripletLearner):
+    r"""Bilinear similarity with a separate matrix for every query.
 
-    For each of many *reference queries* :math:`q` a matrix :math:`W_q` is learned from
-    a few labelled candidates, so that :math:`q^\top W_q x` ranks the relevant ones
-    :math:`x_i` above the others :math:`x_j` by a unit margin. With few candidates a
-    ranking SVM overfits; here the angle between :math:`W_q` and the identity is kept
-    small as well [1]_:
+    For each of many *reference queries* :math:`q`, a matrix :math:`W_q` is learned from
+    a few labelled candidates, so that :math:`q^\top W_q x` ranks the relevant
+    candidates :math:`x_i` above the others :math:`x_j` by a unit margin. With few
+    candidates, a ranking SVM overfits. Therefore the angle between :math:`W_q` and the
+    identity is also kept small [1]_:
 
     .. math::
 
@@ -69,12 +65,12 @@ class AngularBilinearRanker(SimilarityLearner):
 
     A new query takes the mean of the normalised matrices of its nearest references. Its
     *surrogate* :math:`(1 - s) W^\top q + s q` is compared with the stored items by the
-    cosine, so one static index serves all queries, whatever is learned. Held-out
-    samples choose the form of :math:`W` and the shrinkage :math:`s`; where nothing
-    helps, the query itself is kept. The derivation is in the
-    :ref:`User Guide <angular>`.
+    cosine, so one static index serves all queries and all learned matrices. Held-out
+    samples choose the form of :math:`W` and the share :math:`s` of the query. If
+    nothing helps, the query itself is used. `from_paper` returns the form of the paper.
+    The derivation is in the :ref:`User Guide <angular>`.
 
-    Rows are brought to unit length. Counts are first weighted: see `idf_`.
+    Rows are scaled to unit length. Counts are weighted first: see `idf_`.
 
     Parameters
     ----------
@@ -83,47 +79,49 @@ class AngularBilinearRanker(SimilarityLearner):
 
     sigma : float, default=0.95
         Weight :math:`\sigma` of the angle, at least 0 and below 1. Zero is the plain
-        ranking SVM; close to one, nothing but a multiple of the identity is cheap.
+        ranking SVM. Close to one, every matrix except a multiple of the identity is
+        penalised heavily.
 
     matrix : {"auto", "diagonal", "full"}, default="auto"
-        Form of :math:`W`. A full one has rank one besides its multiple of the identity,
-        and is stored as such. "auto" lets the hold-out choose, and is "diagonal"
-        without one.
+        Form of :math:`W`. A full matrix is a multiple of the identity plus a matrix of
+        rank one. "auto" lets the hold-out choose, and means "diagonal" without a
+        hold-out.
 
     query_dependent : bool, default=True
-        Whether each reference has its own :math:`W`. False learns a single one from the
-        triplets of all references.
+        Whether each reference has its own :math:`W`. False learns a single matrix from
+        the triplets of all references.
 
     references : {"random", "medoids", "centers"} or array-like, default="random"
-        Where the reference queries come from: samples drawn at random; the samples next
-        to the centres of k-means; or the centres themselves. An array holds rows of `X`
-        if it is one-dimensional, queries if it is two-dimensional. A reference that is
-        no sample takes over what is relevant to the sample next to it. Samples that are
-        relevant to nothing are passed over.
+        Source of the reference queries: samples drawn at random; the samples nearest to
+        the centres of k-means; or the centres themselves. A one-dimensional array holds
+        rows of `X`, a two-dimensional one holds queries. For a reference that is not a
+        sample, the relevance to the nearest sample is used. Samples that are relevant
+        to nothing are skipped.
 
     n_references : int, default=2000
-        Largest number of references. All samples are references if they are fewer. Not
-        used with an array of `references`.
+        Largest number of references. If there are fewer samples, all of them are
+        references. Not used with an array of `references`.
 
     candidates : {"balanced", "nearest", "hard", "random"}, default="balanced"
-        How the labelled candidates of a reference are chosen: half relevant and half
-        irrelevant at random; the nearest samples of whatever kind; the nearest relevant
-        and the nearest irrelevant ones, half each; or any samples at random. Balanced
-        ones had the highest mean average precision on the sets tried.
+        Choice of the labelled candidates of a reference: half relevant and half
+        irrelevant at random; the nearest samples of any kind; the nearest relevant and
+        the nearest irrelevant ones, half each; or any samples at random. "balanced" had
+        the highest mean average precision on the sets tried. The paper labels the
+        nearest samples.
 
     n_candidates : int, default=50
-        Largest number of candidates per reference. Each relevant candidate makes a
-        triplet with each irrelevant one.
+        Largest number of candidates per reference. Each relevant candidate forms a
+        triplet with each irrelevant candidate.
 
     n_neighbors : int, default=5
-        Number of references that a new query takes its matrix from.
+        Number of references from which a new query takes its matrix.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        What future queries will be, which decides how far to go from the start:
-        "objects" of classes never seen, "samples" of the classes in `y`. Samples of
-        this kind are held out, and they choose `matrix_` and `shrinkage_`; then all
-        samples are learned from. None is the paper's form: no shrinkage.
+        Kind of future queries, which decides how far to move away from the start:
+        "objects" of new classes, or "samples" of the classes in `y`. Samples of this
+        kind are held out and choose `matrix_` and `share_`. Then the ranker learns
+        from all samples. None uses no share of the query.
 
     tol : float, default=1e-3
         Largest violation of the optimality conditions, in units of the margin.
@@ -132,20 +130,19 @@ class AngularBilinearRanker(SimilarityLearner):
         Largest number of steps of the solver, in multiples of the number of triplets.
 
     n_jobs : int, default=None
-        Threads of k-means and over the references. The result does not depend on it.
+        Threads of k-means and over the references. It does not change the result.
 
     random_state : int, RandomState instance or None, default=None
-        Decides on what is held out, the references and the candidates. An int makes
-        `fit` repeatable.
+        Decides what is held out, and draws the references and the candidates. An int
+        makes `fit` repeatable.
 
     Attributes
     ----------
     matrix_ : {"diagonal", "full"} or None
-        Form of the matrices. None if the hold-out keeps the start: then nothing is
-        learned, and there are none of the attributes from `reference_queries_` to
-        `violation_`.
+        Form of the matrices. None if the hold-out keeps the start; then the attributes
+        from `reference_queries_` to `violation_` are not set.
 
-    shrinkage_ : float
+    share_ : float
         Share :math:`s` of the query in its surrogate; 1 if the start is kept.
 
     idf_ : ndarray of shape (n_features,) or None
@@ -156,7 +153,7 @@ class AngularBilinearRanker(SimilarityLearner):
         The references, of unit length.
 
     reference_indices_ : ndarray of shape (n_references,)
-        Rows of `X` that are the references, or stand for them.
+        Rows of `X` that are the references, or that represent them.
 
     directions_ : {ndarray, csr_array} of shape (n_references, n_features)
         The part :math:`v` of each :math:`W` that is learned; see `identity_weights_`. A
@@ -185,16 +182,17 @@ class AngularBilinearRanker(SimilarityLearner):
         Number of triplets of each reference.
 
     n_steps_ : ndarray of shape (n_references,)
-        Number of steps taken for each.
+        Number of steps of each reference.
 
     n_iter_ : int
-        The most steps taken for any reference in multiples of its triplets, at least 1.
+        Largest number of steps of a reference, in multiples of its triplets; at least
+        1.
 
     dual_objective_ : ndarray of shape (n_references,)
         Value of the dual problem, to be maximised.
 
     dual_gap_ : ndarray of shape (n_references,)
-        By how much the primal objective is larger.
+        Difference between the primal and the dual objective.
 
     violation_ : ndarray of shape (n_references,)
         Largest violation of the optimality conditions.
@@ -217,7 +215,7 @@ class AngularBilinearRanker(SimilarityLearner):
     the same non-zero features with a diagonal matrix; with a full one they have those
     of all candidates of their neighbours as well.
 
-    k-means works with dense centres. Where these would not fit into scikit-learn's
+    k-means works with dense centres. If these do not fit into scikit-learn's
     ``working_memory``, `fit` refuses sparse data and asks for another kind of
     `references`.
 
@@ -264,23 +262,36 @@ class AngularBilinearRanker(SimilarityLearner):
         "random_state": ["random_state"],
     }
 
+    _paper_parameters = {
+        "C": 1.0,
+        "sigma": 0.95,
+        "matrix": "diagonal",
+        "query_dependent": True,
+        "references": "medoids",
+        "n_references": 1000,
+        "candidates": "nearest",
+        "n_candidates": 50,
+        "n_neighbors": 10,
+        "holdout": None,
+    }
+
     def __init__(
         self,
-        C=1.0,
+        C: float = 1.0,
         *,
-        sigma=0.95,
-        matrix="auto",
-        query_dependent=True,
-        references="random",
-        n_references=2000,
-        candidates="balanced",
-        n_candidates=50,
-        n_neighbors=5,
-        holdout="auto",
-        tol=1e-3,
-        max_iter=1000,
-        n_jobs=None,
-        random_state=None,
+        sigma: float = 0.95,
+        matrix: Literal["auto", "diagonal", "full"] = "auto",
+        query_dependent: bool = True,
+        references: Literal["random", "medoids", "centers"] | ArrayLike = "random",
+        n_references: int = 2000,
+        candidates: Literal["balanced", "nearest", "hard", "random"] = "balanced",
+        n_candidates: int = 50,
+        n_neighbors: int = 5,
+        holdout: str | int | None = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
     ):
         self.C = C
         self.sigma = sigma
@@ -298,9 +309,16 @@ class AngularBilinearRanker(SimilarityLearner):
         self.random_state = random_state
 
     def _learn(
-        self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        advance: Callable[..., bool],
+        triplets: np.ndarray | None = None,
     ) -> dict:
-        given = check_references(self.references, X)
+        if triplets is None:
+            given = check_references(self.references, X)
+        else:
+            given = GivenTriplets(triplets)
         rng = make_generator(self.random_state)
         if self.holdout is None:
             setting, attributes = self._plain_setting(), {}
@@ -313,114 +331,61 @@ class AngularBilinearRanker(SimilarityLearner):
                 "encoder_": start,
                 "idf_": start.idf,
                 "matrix_": None,
-                "shrinkage_": 1.0,
+                "share_": 1.0,
                 "n_iter_": 1,
             }
 
         rows = start.items(X)
-        references, indices, blocks = self._choose_triplets(
-            rows, start, relevance, given, np.arange(len(relevance)), rng
+        references, indices, blocks = choose_triplets(
+            self, rows, start, relevance, given, np.arange(len(relevance)), rng
         )
         if not blocks:
             raise ValueError(
                 "No reference has both a relevant and an irrelevant candidate in y "
                 f"with {len(indices)} references and n_candidates={self.n_candidates}: "
-                "raise either, or choose other candidates than "
+                "increase either, or choose other candidates than "
                 f'"{self.candidates}".'
             )
         dual = self._make_dual(rows, references, blocks, setting.matrix)
         return attributes | self._solve(dual, indices, setting, start, advance)
 
-    @with_callbacks
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit_triplets(self, X: MatrixLike, triplets: ArrayLike) -> Self:
-        """Learn from triplets instead of labels, all the way: without a hold-out.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training samples.
-
-        triplets : array-like of shape (n_triplets, 3), dtype int
-            Rows of `X`: a query, a sample that is relevant to it, and one that is not,
-            or less so. The queries become the references; `references`, `candidates`,
-            their numbers and `holdout` are not used.
-
-        Returns
-        -------
-        self : object
-            The estimator itself.
-        """
-        with replacing_state(self):
-            rows = self._check_rows(X, reset=True)
-            triplets = check_triplets(triplets, rows.shape[0])
-            warn_of_no_holdout(self, "fit_triplets")
-            start, setting = Start.fit(rows), self._plain_setting()
-            rows = start.items(rows)
-            indices, query = np.unique(triplets[:, 0], return_inverse=True)
-            blocks = blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
-            dual = self._make_dual(rows, rows[indices], blocks, setting.matrix)
-            with callback_steps(self, X, None) as advance:
-                attributes = self._solve(dual, indices, setting, start, advance)
-                self.__dict__.update(attributes)
-        return self
+    def _unused_parameters(self):
+        unused = {}
+        if not self.query_dependent:
+            unused["n_neighbors"] = "query_dependent=False"
+        if not isinstance(self.references, str):
+            unused["n_references"] = "an array of references"
+        return unused
 
     def _plain_setting(self):
-        """Learn all the way; a diagonal unless a full matrix is asked for."""
+        """Return the setting without shrinkage; diagonal unless "full" is set."""
         return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
 
     def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
-        """Yield candidates and what they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows."""
         X, relevance = X[train], relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, start
 
         limit = None if self.holdout == "samples" else MAX_FOLD_REFERENCES
         rows = start.items(X)
-        references, _, blocks = self._choose_triplets(
-            rows, start, relevance, given, train, rng, limit
+        references, _, blocks = choose_triplets(
+            self, rows, start, relevance, given, train, rng, limit
         )
         if not blocks:
             return
         for form in ("diagonal", "full") if self.matrix == "auto" else (self.matrix,):
-            dual = self._make_dual(rows, references, blocks, form)
+            tol = max(self.tol, FOLD_TOL)
+            dual = self._make_dual(rows, references, blocks, form, tol)
             for task in dual.tasks():
                 while not task.done:
                     task.advance()
             learned = self._encoder(dual.matrices(), start)
-            for shrinkage in SHRINKAGES:
-                mixed = mix(learned, start, shrinkage, same_items=True)
-                yield Setting(form, shrinkage), mixed
+            for share in SHARES:
+                mixed = mix(learned, start, share, same_items=True)
+                yield Setting(form, share), mixed
 
-    def _choose_triplets(self, X, start, relevance, given, rows, rng, limit=None):
-        """Return references, the samples that stand for them, and blocks of triplets.
-
-        `X` has some `rows` of the training data, encoded by the start. References are
-        `given` as an array, or by name, and then at most `limit`.
-        """
-        n_references = min(self.n_references, limit or self.n_references)
-        # A stream each, so that the candidates do not depend on how references came.
-        reference_rng, candidate_rng = rng.spawn(2)
-        if isinstance(given, str):
-            references, indices = choose_references(
-                given, n_references, X, relevance.can_query, self.n_jobs, reference_rng
-            )
-        else:
-            references, indices = place_references(
-                given, X, start, relevance.can_query, rows
-            )
-        blocks = choose_candidates(
-            self.candidates,
-            self.n_candidates,
-            X,
-            relevance,
-            references,
-            indices,
-            candidate_rng,
-        )
-        return references, indices, blocks
-
-    def _make_dual(self, X, references, blocks, form):
+    def _make_dual(self, X, references, blocks, form, tol=None):
         if form == "full" and not self.query_dependent:
             check_memory(
                 X,
@@ -429,7 +394,7 @@ class AngularBilinearRanker(SimilarityLearner):
                 "lower n_references",
             )
 
-        # From here on the inputs are sound: kernels check nothing.
+        # From here on, the inputs are valid. Kernels do not check them.
         return Dual(
             X,
             references,
@@ -438,9 +403,9 @@ class AngularBilinearRanker(SimilarityLearner):
             diagonal=form == "diagonal",
             kappa=self.sigma / (X.shape[1] * (1 - self.sigma)),
             C=self.C,
-            tol=self.tol,
+            tol=self.tol if tol is None else tol,
             max_iter=self.max_iter,
-            n_threads=effective_n_jobs(self.n_jobs),
+            n_threads=count_threads(self.n_jobs),
         )
 
     def _solve(self, dual, indices, setting, start, advance):
@@ -461,7 +426,7 @@ class AngularBilinearRanker(SimilarityLearner):
             warn_user(
                 f"{n_late} of {np.count_nonzero(dual.n_triplets)} problems did not "
                 f"reach tol={self.tol} in max_iter={self.max_iter} steps per triplet. "
-                "Raise either, or lower C or sigma.",
+                "Increase either, or reduce C or sigma.",
                 ConvergenceWarning,
             )
         return fitted
@@ -474,10 +439,10 @@ class AngularBilinearRanker(SimilarityLearner):
         objective = sum_alpha - quadratic / 2
         steps_per_triplet = np.ceil(n_steps / np.maximum(dual.n_triplets, 1))
         return {
-            "encoder_": mix(learned, start, setting.shrinkage, same_items=True),
+            "encoder_": mix(learned, start, setting.share, same_items=True),
             "idf_": start.idf,
             "matrix_": setting.matrix,
-            "shrinkage_": setting.shrinkage,
+            "share_": setting.share,
             "reference_queries_": matrices.queries,
             "reference_indices_": indices,
             "directions_": matrices.directions,
@@ -499,7 +464,7 @@ class AngularBilinearRanker(SimilarityLearner):
         check_is_fitted(self)
         if self.matrix_ != "diagonal":
             raise AttributeError(
-                "There are weights where the matrices are diagonal; here matrix_ is "
+                "Only diagonal matrices have reference_weights_; here matrix_ is "
                 f"{self.matrix_!r}."
             )
         directions = self.directions_

@@ -15,12 +15,12 @@ cdef extern from "simd.h":
         double* scores, double step, const double* gain, const double* loss,
         Py_ssize_t n) noexcept nogil
 
-# What stands in for a curvature of zero, of candidates with equal features: any
-# positive number does, since the step is cut at the bounds.
+# Replaces a curvature of zero, of candidates with equal features. Any positive number
+# is valid, since the step is cut at the bounds.
 cdef double SMALLEST = np.finfo(np.float64).tiny
 
-# Conjugate gradients that are tried at a time, and how many times their work has been
-# done by steps of one triplet before.
+# Steps of conjugate gradients at a time, and the multiple of their work that steps of
+# single triplets take first.
 cdef enum:
     N_CONJUGATE = 16
     N_WORK = 8
@@ -61,7 +61,7 @@ def smo(
     double[::1] scores,                  # in, out: of the candidates at alpha
     double[:, ::1] report,               # out: see below
 ):
-    """Solve (angular-dual) for the triplets of each block, all else held fixed.
+    """Solve (angular-dual) for the triplets of each block, with the others fixed.
 
     At most `max_iter` steps per triplet are taken. The columns of `report` are the
     number of steps, the largest violation of (angular-kkt), the sum of alpha, the sum
@@ -133,7 +133,7 @@ cdef void solve_block(
 cdef int64_t minimise(
     Problem* p, Scratch* scratch, double tol, int64_t max_steps
 ) noexcept nogil:
-    """Algorithm of (angular-smo); returns the number of steps taken.
+    """Run the algorithm (angular-smo); return the number of steps.
 
     All triplets are visited in turn, then those strictly between the bounds alone
     until they are ten times better than the worst of all. It ends with a visit to all
@@ -180,7 +180,7 @@ cdef int64_t sweep(
 ) noexcept nogil:
     """Visit triplets in turn and solve (angular-step) for those that violate.
 
-    Returns how many moved, and in `worst` the largest violation met.
+    Return the number of changes, and in `worst` the largest violation.
     """
     cdef Py_ssize_t k, t
     cdef int64_t moved = 0
@@ -210,7 +210,7 @@ cdef inline double gradient(Problem* p, Py_ssize_t t) noexcept nogil:
 
 
 cdef inline double violation(Problem* p, Py_ssize_t t, double g) noexcept nogil:
-    """(angular-kkt): zero where a bound holds alpha back."""
+    """Return the violation (angular-kkt), which is zero if alpha is at its bound."""
     if (g > 0.0 and p.alpha[t] == 0.0) or (g < 0.0 and p.alpha[t] == p.C):
         return 0.0
     return fabs(g)
@@ -223,7 +223,7 @@ cdef bint extrapolate(
 
     (angular-plane): with u = Q d, v = Q p and g the gradient, the weights a and b of
     the two solve  [d'u d'v; d'v p'v] [a; b] = -[d'g; p'g].  Returns whether the step
-    was taken in full: only then is it worth a place in the next plane.
+    was taken in full. Otherwise it is not used for the next plane.
     """
     cdef double* d = scratch.step
     cdef double* d_scores = scratch.score_step
@@ -285,7 +285,7 @@ cdef bint extrapolate(
 cdef void conjugate(
     Problem* p, Scratch* scratch, Py_ssize_t n_free, double tol
 ) noexcept nogil:
-    """Conjugate gradients over the triplets strictly between the bounds.
+    """Run conjugate gradients over the triplets strictly between the bounds.
 
     (angular-face): if features of candidates are equal or depend on each other, Q is
     singular, and along some directions only the box ends the descent. Sweeps and planes
@@ -342,7 +342,7 @@ cdef void conjugate(
 cdef void find_score_step(
     Problem* p, Scratch* scratch, Py_ssize_t n_free
 ) noexcept nogil:
-    """Scores of the step of the free triplets alone: K times its sums by candidate."""
+    """Compute the scores of the step of the free triplets: K times its sums."""
     cdef double* weight = scratch.last_score_step
     cdef double* out = scratch.score_step
     cdef const double* row

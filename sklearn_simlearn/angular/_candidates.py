@@ -1,7 +1,8 @@
-"""Where the triplets of the angular ranker come from: references and candidates."""
+"""References and candidates of the triplets of the angular ranker."""
+
+from typing import NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn import get_config
 from sklearn.cluster import MiniBatchKMeans
@@ -12,13 +13,55 @@ from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, get_threadpool_controller
 from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.threads import count_threads
+from sklearn_simlearn._core.triplets import take_triplets
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.angular._dual import Block, blocks_of_pairs
+from sklearn_simlearn.angular._dual import Block, blocks_of_pairs, blocks_of_triplets
 from sklearn_simlearn.angular._encoder import largest, like
 
 
+class GivenTriplets(NamedTuple):
+    """Triplets of the user, as rows of the training data."""
+
+    rows: np.ndarray
+
+
+def choose_triplets(learner, X, start, relevance, given, rows, rng, limit=None):
+    """Return references, the samples that represent them, and blocks of triplets.
+
+    The learner holds the parameters. `X` has some `rows` of the training data, encoded
+    by the start. `given` holds triplets, whose queries become references, or
+    references, as an array or by name, and then at most `limit`.
+    """
+    if isinstance(given, GivenTriplets):
+        query, relevant, irrelevant = take_triplets(given.rows, rows).T
+        indices, query = np.unique(query, return_inverse=True)
+        return X[indices], indices, blocks_of_triplets(query, relevant, irrelevant)
+    n_references = min(learner.n_references, limit or learner.n_references)
+    # One stream each, so that candidates do not depend on the kind of references.
+    reference_rng, candidate_rng = rng.spawn(2)
+    if isinstance(given, str):
+        references, indices = choose_references(
+            given, n_references, X, relevance.can_query, learner.n_jobs, reference_rng
+        )
+    else:
+        references, indices = place_references(
+            given, X, start, relevance.can_query, rows
+        )
+    blocks = choose_candidates(
+        learner.candidates,
+        learner.n_candidates,
+        X,
+        relevance,
+        references,
+        indices,
+        candidate_rng,
+    )
+    return references, indices, blocks
+
+
 def check_references(references, X: Matrix):
-    """Refuse an array that holds neither rows of X nor queries with its features."""
+    """Raise unless the array holds rows of X or queries with the features of X."""
     if isinstance(references, str):
         return references
     references = check_array(
@@ -54,7 +97,7 @@ def place_references(
     can_query: np.ndarray,
     rows: np.ndarray,
 ) -> tuple[Matrix, np.ndarray]:
-    """References that the user gives as an array, where X has some `rows` of the data.
+    """Return references that are given as an array; X has some `rows` of the data.
 
     Returns
     -------
@@ -62,7 +105,7 @@ def place_references(
         The references, of unit length.
 
     indices : ndarray of shape (n_references,)
-        The rows of X that are the references, or stand for them.
+        The rows of X that are the references, or that represent them.
     """
     if references.ndim == 1:
         place = np.searchsorted(rows, references)
@@ -76,7 +119,7 @@ def place_references(
 def choose_references(
     kind: str, n_references: int, X: Matrix, can_query: np.ndarray, n_jobs, rng
 ) -> tuple[Matrix, np.ndarray]:
-    """Samples or centres as references; returns what `place_references` does."""
+    """Choose samples or centres as references; return as `place_references`."""
     eligible = np.flatnonzero(can_query)
     if n_references >= len(eligible):
         return X[eligible], eligible
@@ -88,7 +131,7 @@ def choose_references(
         X,
         n_references,
         "k-means, which has dense centres",
-        'lower n_references or use references="random"',
+        'reduce n_references or use references="random"',
     )
     kmeans = MiniBatchKMeans(
         n_references,
@@ -96,7 +139,7 @@ def choose_references(
         n_init=1,
         random_state=int(rng.integers(2**31)),
     )
-    n_threads = effective_n_jobs(n_jobs)
+    n_threads = count_threads(n_jobs)
     with get_threadpool_controller().limit(limits=n_threads, user_api="openmp"):
         centers = unit_rows(kmeans.fit(X[eligible]).cluster_centers_)
     nearest = _nearest_rows(centers, X, eligible)
@@ -107,7 +150,7 @@ def choose_references(
 
 
 def _nearest_rows(queries, X, eligible):
-    """The eligible row of X next to each query."""
+    """Return the nearest eligible row of X for each query."""
     among = X[eligible]
     n_rows = get_chunk_n_rows(24 * len(eligible), max_n_rows=queries.shape[0])
     nearest = [
@@ -126,7 +169,7 @@ def choose_candidates(
     indices: np.ndarray,
     rng,
 ) -> list[Block]:
-    """Blocks of all pairs of a relevant and an irrelevant candidate."""
+    """Return blocks of all pairs of a relevant and an irrelevant candidate."""
     by_distance = how in ("nearest", "hard")
     n_relevant = n_candidates // 2
     blocks = []
@@ -157,7 +200,7 @@ def choose_candidates(
 
 
 def check_memory(X: Matrix, n_rows: int, what: str, remedy: str) -> None:
-    """Refuse to make dense rows of sparse data beyond the working memory."""
+    """Raise if dense rows of sparse data would exceed the working memory."""
     limit = get_config()["working_memory"]
     needed = n_rows * X.shape[1] * 8 / 2**20
     if sparse.issparse(X) and needed > limit:

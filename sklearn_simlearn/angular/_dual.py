@@ -1,10 +1,11 @@
-"""The dual problems of the angular ranker, and how they are solved.
+"""The dual problems of the angular ranker, and their solution.
 
 Notation and equation labels are those of doc/learners/angular.rst. Triplets come in
 blocks of bounded size. Problems of a single block are solved many at a time, problems
 of several blocks by passes through them.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,17 +16,17 @@ from sklearn_simlearn.angular._angular_fast import smo
 from sklearn_simlearn.angular._encoder import Matrices, like, multiply, to_dense
 from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
 
-# Candidates of one kind in a block: what bounds its Gram matrix to 2 MiB.
+# Candidates of one kind in a block, which bounds the Gram matrix to 2 MiB.
 BLOCK_SIDE = 256
 
-# Entries of the Gram matrices solved between two looks at callbacks and at Ctrl-C. As
-# each counts for at least 2^14, there are at most 256 of them.
+# Entries of the Gram matrices that are solved between two checks of callbacks and of
+# Ctrl-C. Each matrix counts for at least 2^14, so there are at most 256 of them.
 BATCH_SIZE = 2**22
 
-# Steps per triplet in one visit to a block, where a problem has several.
+# Steps per triplet in one visit to a block, if a problem has several blocks.
 STEPS_PER_VISIT = 10
 
-# Triplets of several blocks that are solved together: what bounds their Gram matrix.
+# Triplets of several blocks that are solved together, which bounds their Gram matrix.
 MAX_FREE = 1000
 
 
@@ -36,7 +37,7 @@ class Block(NamedTuple):
     """Triplets of one reference among a bounded number of candidates."""
 
     reference: int
-    rows: np.ndarray  # of X, the relevant ones first
+    rows: np.ndarray  # of X, relevant rows first
     n_relevant: int
     pairs: np.ndarray | None = None  # (2, n_triplets) places in rows; None for all
 
@@ -47,16 +48,23 @@ class Block(NamedTuple):
         return self.pairs.shape[1]
 
     def triplets(self):
-        """Places in `rows` of the relevant and of the irrelevant side."""
+        """Return the places in `rows` of the relevant and of the irrelevant side."""
         if self.pairs is not None:
             return self.pairs
-        place = np.arange(len(self.rows), dtype=np.int32)
-        relevant, irrelevant = place[: self.n_relevant], place[self.n_relevant :]
-        return np.repeat(relevant, len(irrelevant)), np.tile(irrelevant, len(relevant))
+        return _all_pairs(self.n_relevant, len(self.rows))
+
+
+@lru_cache(maxsize=64)
+def _all_pairs(n_relevant, n_rows):
+    """Return the places of all pairs of a relevant and an irrelevant row, read-only."""
+    place = np.arange(n_rows, dtype=np.int32)
+    return np.repeat(place[:n_relevant], n_rows - n_relevant), np.tile(
+        place[n_relevant:], n_relevant
+    )
 
 
 def blocks_of_pairs(reference, relevant, irrelevant):
-    """All pairs, as a grid of blocks; no block where one kind is missing."""
+    """Return all pairs as a grid of blocks; no block if one kind is missing."""
     blocks = []
     for i in range(0, len(relevant), BLOCK_SIDE):
         for j in range(0, len(irrelevant), BLOCK_SIDE):
@@ -67,7 +75,7 @@ def blocks_of_pairs(reference, relevant, irrelevant):
 
 
 def blocks_of_triplets(query, relevant, irrelevant):
-    """Blocks of listed triplets, for queries numbered from 0."""
+    """Return blocks of listed triplets, for queries numbered from 0."""
     order = np.argsort(query, kind="stable")
     ends = np.cumsum(np.bincount(query))
     blocks = []
@@ -88,17 +96,17 @@ def blocks_of_triplets(query, relevant, irrelevant):
     return blocks
 
 
-# -- solving them --
+# -- solution --
 
 
 class Dual:
-    """The dual problems of all references, or the one of all together.
+    """The dual problems of all references, or the joint problem.
 
     Attributes
     ----------
     alpha : list of ndarray or None
         The variables of the triplets, block by block. None before a block is solved,
-        and after, where nothing needs them any more.
+        and after the last use.
 
     beta : list of ndarray
         Their sums over the triplets of each candidate, (angular-beta).
@@ -107,7 +115,7 @@ class Dual:
         Columns of the kernel's report.
 
     is_late : ndarray of shape (n_problems,), dtype bool
-        Whether `max_iter` came before `tol`.
+        Whether `max_iter` was reached before `tol`.
     """
 
     def __init__(
@@ -148,7 +156,7 @@ class Dual:
         self.descents = []
 
     def tasks(self) -> list:
-        """What to do in turn: batches of small problems, then each large one."""
+        """Return the tasks in order: batches of small problems, then each large one."""
         n_blocks = np.bincount(self.owner)
         small = np.flatnonzero((n_blocks[self.owner] == 1) & (not self.pooled))
         size = np.cumsum(np.maximum(self.n_rows[small] ** 2, 2**14)) // BATCH_SIZE
@@ -160,10 +168,10 @@ class Dual:
         return [Batch(self, batch) for batch in batches if len(batch)] + self.descents
 
     def solve(self, numbers, *, scores=None, max_iter, n_threads=1):
-        """Run SMO on some blocks, each by itself; returns the kernel's report.
+        """Run SMO on some blocks independently; return the kernel's report.
 
-        Without the `scores` of the candidates they are 0: the problem of a block is
-        solved from the start.
+        `scores` are the initial scores of the candidates. Without them, each block is
+        solved from zero.
         """
         blocks = [self.blocks[number] for number in numbers]
         n_rows, n_triplets = self.n_rows[numbers], self.block_triplets[numbers]
@@ -218,7 +226,7 @@ class Dual:
         return report
 
     def report(self):
-        """The kernel's report for each problem."""
+        """Return the kernel's report for each problem."""
         for descent in self.descents:
             descent.look()
         report = np.zeros((len(self.n_triplets), 5))
@@ -228,7 +236,7 @@ class Dual:
         return report
 
     def matrices(self) -> "Matrices":
-        """What W is made of, from the solution so far: (angular-solution)."""
+        """Return the factors of W for the current solution: (angular-solution)."""
         combine = sparse.csr_array(
             (
                 np.concatenate(self.beta),
@@ -254,7 +262,7 @@ class Dual:
         trace_W = trace * (1 + self.kappa * self.X.shape[1])
         norms = np.sqrt(np.maximum(quadratic, 0) + share * trace_W**2)
         identity_weights = self.kappa * trace
-        # No triplets, or candidates that differ by rounding errors only: the identity.
+        # Without triplets, or if candidates differ by rounding only: the identity.
         empty = norms <= 1e-8 * sum_alpha
         norms[empty] = np.sqrt(self.X.shape[1])
         identity_weights[empty] = 1
@@ -275,7 +283,7 @@ class Dual:
 
 
 class Batch:
-    """Problems of one block each, solved at once."""
+    """Problems of one block each, solved together."""
 
     name = "references"
 
@@ -300,9 +308,9 @@ class Batch:
 
 
 class Descent:
-    """One problem over several blocks, a pass through them at a time.
+    """One problem over several blocks, solved by passes over the blocks.
 
-    A block sees the others through W alone, which is kept here: (angular-blocks).
+    A block depends on the others only through W, which is stored: (angular-blocks).
     """
 
     name = "pass"
@@ -329,11 +337,11 @@ class Descent:
             self._solve_free()
 
     def look(self):
-        """Bring the report up to date."""
+        """Update the report."""
         sum(self._visit(max_iter=0))
 
     def _visit(self, max_iter):
-        """Solve the blocks in turn; yields the number of steps taken in each."""
+        """Solve the blocks in turn; yield the number of steps in each."""
         dual = self.dual
         for number, place in zip(self.numbers, self.place, strict=True):
             q, rows, t = self._features(number)
@@ -352,7 +360,7 @@ class Descent:
             yield n_steps
 
     def _features(self, number):
-        """The query, the candidates, and their products with the query."""
+        """Return the query, the candidates, and their products with the query."""
         block = self.dual.blocks[number]
         q = to_dense(self.dual.references[[block.reference]])[0].astype(np.float64)
         rows = self.dual.X[block.rows]
@@ -366,50 +374,15 @@ class Descent:
     def _solve_free(self):
         """Solve for the triplets strictly between the bounds, of all blocks together.
 
-        In general position they are no more than the parameters of W, and they are
-        what the blocks are slow to agree on.
+        In general position there are at most as many as parameters of W. Passes over
+        the blocks converge slowly on them.
         """
-        dual = self.dual
-        free = [
-            np.flatnonzero((dual.alpha[number] > 0) & (dual.alpha[number] < dual.C))
-            for number in self.numbers
-        ]
-        fit = np.cumsum([len(own) for own in free]) <= MAX_FREE
-        chosen = [
-            (number, dual.blocks[number], own, place)
-            for number, own, place in zip(
-                self.numbers[fit], free[: fit.sum()], self.place[fit], strict=True
-            )
-            if len(own)
-        ]
+        dual, chosen = self.dual, self._choose_free()
         if not chosen:
             return
         n_own = [len(own) for _, _, own, _ in chosen]
-        i, j = np.concatenate(
-            [
-                block.rows[np.stack(block.triplets())[:, own]]
-                for _, block, own, _ in chosen
-            ],
-            axis=1,
-        )
-        queries = [block.reference for _, block, _, _ in chosen]
-        Q = dual.references[np.repeat(queries, n_own)].astype(np.float64)
-        difference = dual.X[i].astype(np.float64) - dual.X[j].astype(np.float64)
-        on_query = multiply(Q, difference)
-        t = on_query.sum(axis=1)
-
-        # The triplets are candidates themselves, set against one of score 0.
+        gram, scores, features, t = self._compare_free(chosen, n_own)
         n = len(t)
-        gram, scores = np.zeros((n + 1, n + 1)), np.zeros(n + 1)
-        if dual.diagonal:
-            gram[:n, :n] = to_dense(on_query @ on_query.T)
-            scores[:n] = on_query @ self.directions[0]
-        else:
-            gram[:n, :n] = to_dense(Q @ Q.T) * to_dense(difference @ difference.T)
-            surrogates = to_dense(Q @ self.queries.T) @ self.directions
-            scores[:n] = multiply(difference, surrogates).sum(axis=1)
-        gram[:n, :n] += dual.kappa * np.outer(t, t)
-        scores[:n] += dual.kappa * self.trace * t
         before = np.concatenate(
             [dual.alpha[number][own] for number, _, own, _ in chosen]
         )
@@ -429,13 +402,11 @@ class Descent:
             scores,
             np.empty((1, 5)),
         )
-
         place = np.repeat([place for _, _, _, place in chosen], n_own)
         combine = sparse.csr_array(
             (alpha - before, (place, np.arange(n))),
             shape=(len(self.directions), n),
         )
-        features = on_query if dual.diagonal else difference
         self.directions += to_dense(combine @ features)
         self.trace += (alpha - before) @ t
         parts = np.split(alpha, np.cumsum(n_own)[:-1])
@@ -445,20 +416,67 @@ class Descent:
                 dual.alpha[number], *block.triplets(), len(block.rows)
             )
 
+    def _choose_free(self):
+        """Return number, block, free triplets and place of the first blocks."""
+        dual = self.dual
+        free = [
+            np.flatnonzero((dual.alpha[number] > 0) & (dual.alpha[number] < dual.C))
+            for number in self.numbers
+        ]
+        fit = np.cumsum([len(own) for own in free]) <= MAX_FREE
+        return [
+            (number, dual.blocks[number], own, place)
+            for number, own, place in zip(
+                self.numbers[fit], free[: fit.sum()], self.place[fit], strict=True
+            )
+            if len(own)
+        ]
+
+    def _compare_free(self, chosen, n_own):
+        """Return products and scores of the free triplets, their features and traces.
+
+        Each triplet is a candidate, compared with a last candidate of score 0.
+        """
+        dual = self.dual
+        i, j = np.concatenate(
+            [
+                block.rows[np.stack(block.triplets())[:, own]]
+                for _, block, own, _ in chosen
+            ],
+            axis=1,
+        )
+        queries = [block.reference for _, block, _, _ in chosen]
+        Q = dual.references[np.repeat(queries, n_own)].astype(np.float64)
+        difference = dual.X[i].astype(np.float64) - dual.X[j].astype(np.float64)
+        on_query = multiply(Q, difference)
+        t = on_query.sum(axis=1)
+        n = len(t)
+        gram, scores = np.zeros((n + 1, n + 1)), np.zeros(n + 1)
+        if dual.diagonal:
+            gram[:n, :n] = to_dense(on_query @ on_query.T)
+            scores[:n] = on_query @ self.directions[0]
+        else:
+            gram[:n, :n] = to_dense(Q @ Q.T) * to_dense(difference @ difference.T)
+            surrogates = to_dense(Q @ self.queries.T) @ self.directions
+            scores[:n] = multiply(difference, surrogates).sum(axis=1)
+        gram[:n, :n] += dual.kappa * np.outer(t, t)
+        scores[:n] += dual.kappa * self.trace * t
+        return gram, scores, on_query if dual.diagonal else difference, t
+
 
 def _offsets(sizes):
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def _beta(alpha, relevant, irrelevant, n_candidates):
-    """(angular-beta): sums of alpha over the triplets, negative if irrelevant."""
+    """Return (angular-beta): sums of alpha over triplets, negative if irrelevant."""
     return np.bincount(relevant, alpha, n_candidates) - np.bincount(
         irrelevant, alpha, n_candidates
     )
 
 
 def _csr_arrays(*matrices):
-    """What the kernel takes of each: indices of one type for all, 64-bit indptr."""
+    """Return the arrays for the kernel: indices of one common type, 64-bit indptr."""
     dtype = np.result_type(*(matrix.indices for matrix in matrices))
     return [
         (
@@ -470,4 +488,4 @@ def _csr_arrays(*matrices):
     ]
 
 
-# -- rows, arrays and CSR alike --
+# -- rows, for arrays and CSR --

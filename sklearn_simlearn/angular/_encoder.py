@@ -18,8 +18,8 @@ from sklearn_simlearn._core.typing import Matrix
 class Matrices(NamedTuple):
     """The learned matrices: diag(v) + k I, or q v' + k I, one per reference q.
 
-    Where they are `pooled` there is one for all, diag(v) + k I or the sum of all q v'
-    and k I.
+    If they are `pooled`, there is one matrix: diag(v) + k I, or the sum of all q v' and
+    k I.
     """
 
     queries: Matrix  # the references q
@@ -31,7 +31,7 @@ class Matrices(NamedTuple):
     pooled: bool
 
     def apply(self, Q: Matrix, n_neighbors: int) -> Matrix:
-        """(angular-mean): the mean of W'q / |W| over the nearest references."""
+        """Return the mean of W'q / |W| over the nearest references: (angular-mean)."""
         n_queries, n_references = Q.shape[0], self.queries.shape[0]
         cosines = inner_products(Q, self.queries)
         if self.pooled:
@@ -59,7 +59,7 @@ class Matrices(NamedTuple):
         return surrogates.astype(Q.dtype, copy=False)
 
     def mean_length(self) -> float:
-        """Mean length of the references' own W'q / |W|."""
+        """Mean length of W'q / |W| of the references themselves."""
         if self.pooled:
             own = self.apply(self.queries, 1)
         else:
@@ -78,7 +78,7 @@ class QueryMatrices(Encoder):
     Parameters
     ----------
     start : Start
-        Makes rows of unit length of queries and items.
+        Scales queries and items to unit length.
 
     matrices : Matrices
         One matrix per reference, or one for all.
@@ -95,12 +95,14 @@ class QueryMatrices(Encoder):
     length: float
     n_neighbors: int
 
+    keeps_columns = True
+
     def items(self, X: Matrix) -> Matrix:
         """Return the rows of the start."""
         return self.start.items(X)
 
     def queries(self, X: Matrix) -> Matrix:
-        """(angular-mean)  Return mean surrogates, by blocks of queries."""
+        """Return mean surrogates, by blocks of queries: (angular-mean)."""
         Q = self.start.queries(X)
         width = self.matrices.queries.shape[0]
         width += 0 if sparse.issparse(Q) else Q.shape[1]
@@ -118,19 +120,19 @@ class QueryMatrices(Encoder):
 
 
 def multiply(X, Y):
-    """Return the product entry by entry, sparse if X is."""
+    """Return the elementwise product, sparse if X is sparse."""
     return sparse.csr_array(X.multiply(Y)) if sparse.issparse(X) else X * Y
 
 
 def like(rows, X):
-    """Return the rows in a container of the kind of X."""
+    """Return the rows in a container of the type of X."""
     return sparse.csr_array(rows) if sparse.issparse(X) else to_dense(rows)
 
 
 def largest(S: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the k largest cosines of each row, in ascending order.
 
-    Of equal cosines the first are taken. Cosines are rounded before, so that dense and
+    Of equal cosines, the first are taken. Cosines are rounded first, so that dense and
     sparse data, and all BLAS libraries, break ties in the same way.
     """
     S = np.round(S, 5 if S.dtype == np.float32 else 12)

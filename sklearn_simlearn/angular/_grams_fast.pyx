@@ -18,7 +18,7 @@ ctypedef fused index:
 
 
 cdef class Blocks:
-    """The candidates of each block, and where its Gram matrix goes."""
+    """Candidates of each block, and the offset of its Gram matrix."""
 
     cdef const int64_t[::1] reference      # in: of each block
     cdef const int64_t[::1] candidates     # in: rows of X, block after block
@@ -33,7 +33,7 @@ cdef class Blocks:
 
 
 cdef int64_t find_most(Blocks blocks) noexcept nogil:
-    """Largest number of candidates of a block, at least 1."""
+    """Return the largest number of candidates of a block, at least 1."""
     cdef int64_t most = 1
     cdef Py_ssize_t b
     for b in range(blocks.reference.shape[0]):
@@ -50,7 +50,7 @@ def grams_dense(
     int n_threads,
     double[::1] grams,                   # out
 ):
-    """K = Z Z' + kappa t t' of each block, whatever the precision of X in float64."""
+    """Compute K = Z Z' + kappa t t' of each block in float64."""
     cdef Py_ssize_t n_blocks = blocks.reference.shape[0], b
     cdef Py_ssize_t n_features = X.shape[1]
     cdef int64_t most = find_most(blocks)
@@ -82,7 +82,7 @@ cdef void gram_dense(
         x = &X[rows[i], 0]
         for k in range(n_features):
             Z[i * n_features + k] = x[k] * <double>reference[k] if diagonal else x[k]
-    # t_i = <x_i, q>, where a diagonal Z has q in it already.
+    # t_i = <x_i, q>; a diagonal Z contains q already.
     for k in range(n_features):
         q[k] = 1.0 if diagonal else reference[k]
     if not diagonal:
@@ -110,7 +110,7 @@ def grams_csr(
     cdef Py_ssize_t n_blocks = blocks.reference.shape[0], b
     cdef int64_t most = find_most(blocks), first, last, k
     cdef double norm2
-    # A row laid out over all features; zero between its uses.
+    # A dense row over all features; zero between its uses.
     cdef double[:, ::1] q = np.zeros((n_threads, n_features))
     cdef double[:, ::1] x = np.zeros((n_threads, n_features))
     cdef double[:, ::1] t = np.empty((n_threads, most))
@@ -138,7 +138,7 @@ cdef void gram_csr(
     const int64_t* rows, Py_ssize_t n_rows, bint diagonal, double norm2, double kappa,
     const double* q, double* x, double* t, double* gram,
 ) noexcept nogil:
-    """Gram matrix of a block, with the reference laid out in q."""
+    """Compute the Gram matrix of a block; q is the dense reference."""
     cdef Py_ssize_t i, j
     cdef int64_t k
     cdef double total

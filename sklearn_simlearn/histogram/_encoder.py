@@ -1,5 +1,6 @@
 """Encoder of HistogramRankSVM, and its scale."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.histogram._table import CountTable
 
-# Samples whose similarities set the scale of the learned one.
+# Number of samples whose similarities determine the scale of the learned similarity.
 N_COMPARED = 500
 
 
@@ -19,21 +20,26 @@ class WeightTable(Encoder):
 
     table: CountTable
 
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the word of each count, and a name of the last two columns."""
+        counts = np.repeat(names, self.table.weights.shape[1] - 1).tolist()
+        return [*counts, "(unmatched)", "(unmatched)"]
+
     def queries(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, the weights of the query's count against all counts."""
+        """Return, per word, the weights of the query's count for all counts."""
         return self.table.encode_queries(X)
 
     def items(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, which count the item has."""
+        """Return, per word, an indicator of the count of the item."""
         return self.table.encode_items(X)
 
     def compare(self, sides: Sides) -> np.ndarray:
-        """Return the similarities, read off the table."""
+        """Return the similarities, by the table."""
         return self.table.similarity(sides.queries.X, sides.items.X, sides.n_threads)
 
 
 def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
-    """(histogram-scale)  Ratio of the spreads of the two similarities over items."""
+    """Return the ratio of the spreads of the two similarities: (histogram-scale)."""
     X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
     sides = Sides(X, X)
     spread = _find_spread(sides.similarity(learned))

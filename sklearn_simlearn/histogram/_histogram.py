@@ -5,15 +5,17 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn._core.encoders import Encoder, Rescaled, mix
+from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import canonical_csr, check_counts
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, validate_params
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import HOLDOUT, START, choose
@@ -32,9 +34,9 @@ from sklearn_simlearn.histogram._table import (
 )
 
 # Shares of the hand-made similarity that the hold-out tries.
-SHRINKAGES = (0.0, 0.25, 0.5, 0.75)
+SHARES = (0.0, 0.25, 0.5, 0.75)
 
-# On the hold-out it is the ranking that counts: a wider gap, and some of the queries.
+# The hold-out needs only the ranking, so a larger gap and some of the queries suffice.
 HOLDOUT_TOL = 1e-2
 HOLDOUT_QUERIES = 500
 
@@ -43,56 +45,62 @@ class Setting(NamedTuple):
     """A candidate of the hold-out."""
 
     loss: str
-    shrinkage: float
+    share: float
 
 
-class HistogramRankSVM(SimilarityLearner):
+class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
     r"""Similarity of word histograms with one learned weight per pair of counts.
 
-    For a word that the query shows :math:`q_i` times and the item :math:`d_i` times
-    the similarity [1]_ has a weight of its own,
+    The similarity [1]_ has a weight for each pair of counts, :math:`q_i` of word
+    :math:`i` in the query and :math:`d_i` in the item,
 
     .. math::
 
         s(q, d) = \sum_i w_{g(i),\, \min(q_i, n),\, \min(d_i, n)},
 
-    where :math:`g(i)` is the group of word :math:`i` by its frequency. So it can learn
-    what hand-made similarities prescribe: idf, burstiness, negative evidence,
-    asymmetry. The weights minimise how far irrelevant items reach above relevant ones;
-    the problem is convex and solved up to a certified gap.
+    where :math:`g(i)` is the group of word :math:`i` by its frequency. The table can
+    express the rules of hand-made similarities: idf, burstiness, negative evidence,
+    asymmetry. The weights minimise a hinge loss of irrelevant items that rank above
+    relevant ones. The problem is convex and is solved up to a certified gap.
 
-    By default held-out samples decide how much of the best hand-made similarity is
-    mixed in, from nothing to all of it. The maths is in the
-    :ref:`User Guide <histogram>`.
+    By default, held-out samples decide how much of the best hand-made similarity is
+    mixed in, from none to all. `from_paper` returns the form of the paper. The maths is
+    in the :ref:`User Guide <histogram>`.
 
     Parameters
     ----------
     alpha : float, default=1.0
-        Regularisation. Losses are means and bins are scaled, so the same value serves
-        small and large data.
+        Weight of the penalty. Losses are means, so the same value suits small and large
+        data.
+
+    penalty : {"shared", "l2"}, default="shared"
+        Penalty of the weights. "shared" scales the bins by their frequency and pulls
+        the groups towards a common table. "l2" is the penalty of [1]_, half the sum of
+        the squared weights, which suppresses rare bins; with `n` queries, its
+        :math:`\lambda` is ``n * alpha``.
 
     loss : {"max", "pairwise", "auto"}, default="auto"
-        What a relevant item is held against: the highest-ranked irrelevant item, which
-        suits objects; or every irrelevant item on its own, the classical ranking SVM,
-        which suits categories. "auto" lets the held-out samples choose, and is "max"
-        where there are none.
+        Items with which a relevant item is compared: the highest-ranked irrelevant
+        item, which suits objects; or each irrelevant item, as in the classical ranking
+        SVM, which suits categories. "auto" lets the held-out samples choose, and means
+        "max" without a hold-out.
 
     truncation : int or "auto", default=4
-        Largest count :math:`n`; larger ones are taken as :math:`n`. "auto" takes the
-        smallest for which fewer than 10 % of the non-zero counts are larger.
+        Largest count :math:`n`; larger counts become :math:`n`. "auto" is the smallest
+        :math:`n` that fewer than 10 % of the non-zero counts exceed.
 
     n_word_groups : int, default=5
-        Number of groups of words. They are of even size but for ties: words of equal
-        document frequency share a group. With few training samples the frequencies are
-        noise, and one group is better than five.
+        Number of groups of words. The groups have equal size, except for ties: words of
+        equal document frequency share a group. With few training samples, the
+        frequencies are noise, and one group is better than five.
 
     cross_fit : bool or "auto", default="auto"
-        Whether to train in two halves, each with the frequencies of the other. A word
-        that only the samples of one object have is rare *because* they have it; among
-        new objects rarity does not come with a match. That matters where words are rare
-        and costs pairs to train on where they are not. "auto" does it if there are at
-        least 20 objects and a word is in fewer than twice as many samples as an object
-        has, on average.
+        Whether to train in two halves, each with the word frequencies of the other. A
+        word that only the samples of one object have is rare *because* of this object.
+        For new objects, rarity has no such meaning. Training in halves helps if words
+        are rare. Otherwise it only reduces the number of training pairs. "auto" does it
+        if there are at least 20 objects and a word is, on average, in fewer than twice
+        as many samples as an object has.
 
     length_slope : float, default=0.3
         Slope of the length normalisation of items, below 1. The gains of an item's
@@ -103,15 +111,15 @@ class HistogramRankSVM(SimilarityLearner):
 
     weight_pattern : array-like of shape (n + 1, n + 1) or "symmetric", default=None
         Bin of each pair of counts, the query's along the rows. Equal entries share a
-        weight. "symmetric" has one weight for the counts (j, l) and (l, j). None leaves
-        a weight to each pair. `search_weight_pattern` finds patterns.
+        weight. "symmetric" has one weight for the counts (j, l) and (l, j). None gives
+        each pair its own weight. `search_weight_pattern` finds patterns.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        What is held out to decide between the hand-made similarity, the learned one and
-        mixtures of both: whole classes, if queries may be of classes that were never
-        seen; or samples, if they are of the classes in `y`. None is the learned
-        similarity alone, with ``length_slope=0`` as in the paper.
+        Kind of samples that are held out to choose between the hand-made similarity,
+        the learned one and mixtures of both: whole classes, if queries may be of new
+        classes; or samples, if queries are of the classes in `y`. None uses the learned
+        similarity alone.
 
     tol : float, default=1e-3
         Largest duality gap, as a share of the objective, at which the solver stops.
@@ -120,34 +128,35 @@ class HistogramRankSVM(SimilarityLearner):
         Largest number of passes over the training data.
 
     n_jobs : int, default=None
-        Threads over the queries, in `fit` and in `similarity`. The result does not
-        depend on it.
+        Threads over the queries, in `fit` and in `similarity`. It does not change the
+        result.
 
     random_state : int, RandomState instance or None, default=None
         Decides what is held out.
 
     Attributes
     ----------
-    shrinkage_ : float
-        Share of the hand-made similarity: 1 if it stands alone, 0 if it is left out.
+    share_ : float
+        Share of the hand-made similarity: 1 if it is used alone, 0 if it is left out.
 
     hand_made_ : estimator or None
         The hand-made similarity, fitted; None without a hold-out.
 
     loss_ : str or None
-        The loss of the weights; None if there are none.
+        The loss of the weights; None if no weights are used.
 
     weights_ : ndarray of shape (n_word_groups, n + 1, n + 1)
         Weights by group, rarest words first, by count in the query and by count in the
-        item. Only differences within a row matter to a ranking; those of (0, 0) are 0.
-        This and what follows, up to `dual_gap_`, only if `shrinkage_` is below 1.
+        item. Only differences within a row change a ranking; the weight of (0, 0) is 0.
+        This attribute and those up to `dual_gap_` are set only if `share_` is below
+        1.
 
     scale_ : float
-        What the learned similarity is divided by, so that it varies as much over items
-        as the hand-made one.
+        Divisor of the learned similarity, so that its spread over items is that of the
+        hand-made similarity.
 
     word_groups_ : ndarray of shape (n_features,)
-        Group of each word. Words that no training sample has are with the rarest.
+        Group of each word. Words without a training sample are in the rarest group.
 
     weight_pattern_ : ndarray of shape (n + 1, n + 1)
         Bin of each pair of counts.
@@ -159,28 +168,28 @@ class HistogramRankSVM(SimilarityLearner):
         Mean sum of truncated counts of a training sample.
 
     objective_ : float
-        Value of the objective. It is 1 for a similarity that is 0 throughout.
+        Value of the objective. It is 1 if all similarities are 0.
 
     dual_gap_ : float
-        Bound on how much lower the objective could be.
+        Upper bound on the difference to the minimum of the objective.
 
     n_iter_ : int
-        Passes over the training data; 1 if the hand-made similarity stands alone.
+        Passes over the training data; 1 if the hand-made similarity is used alone.
 
     See Also
     --------
     sklearn_simlearn.similarities.AsymmetricSimilarity : Hand-made weights of the same
-        kind, the closest competitor.
+        kind, the strongest baseline.
 
     Notes
     -----
-    A pass over the training data compares every query with every item: one addition for
-    every word that they have in common. Memory is up to three copies of the truncated
-    counts, at five bytes each, and six planes of ``n_word_groups * (n + 1) ** 2``
-    numbers per query.
+    A pass over the training data compares every query with every item, with one
+    addition for every word that they share. The memory is up to three copies of the
+    truncated counts, at five bytes each, and six planes of
+    ``n_word_groups * (n + 1) ** 2`` numbers per query.
 
-    The encodings are sparse for dense `X` too. The learned similarity has `n` columns
-    per word and two more; those of the hand-made one follow.
+    The encodings are sparse, also for dense `X`. The learned similarity has `n` columns
+    per word and two more; the columns of the hand-made similarity follow.
 
     References
     ----------
@@ -202,6 +211,7 @@ class HistogramRankSVM(SimilarityLearner):
 
     _parameter_constraints: dict = {
         "alpha": [Interval(Real, 0, None, closed="neither")],
+        "penalty": [StrOptions({"shared", "l2"})],
         "loss": [StrOptions({"max", "pairwise", "auto"})],
         "truncation": [
             Interval(Integral, 1, MAX_COUNT, closed="both"),
@@ -218,10 +228,21 @@ class HistogramRankSVM(SimilarityLearner):
         "random_state": ["random_state"],
     }
 
+    _paper_parameters = {
+        "penalty": "l2",
+        "loss": "max",
+        "truncation": "auto",
+        "n_word_groups": 5,
+        "cross_fit": False,
+        "length_slope": 0.0,
+        "holdout": None,
+    }
+
     def __init__(
         self,
         alpha: float = 1.0,
         *,
+        penalty: str = "shared",
         loss: str = "auto",
         truncation: int | str = 4,
         n_word_groups: int = 5,
@@ -235,6 +256,7 @@ class HistogramRankSVM(SimilarityLearner):
         random_state: int | np.random.RandomState | None = None,
     ):
         self.alpha = alpha
+        self.penalty = penalty
         self.loss = loss
         self.truncation = truncation
         self.n_word_groups = n_word_groups
@@ -255,14 +277,14 @@ class HistogramRankSVM(SimilarityLearner):
         prefer_skip_nested_validation=True,
     )
     def search_weight_pattern(
-        self, X: MatrixLike, y: MatrixLike, *, n_bins: int, cv: Any = None
+        self, X: MatrixLike, y: TargetLike, *, n_bins: int, cv: Any = None
     ) -> list[tuple[float, np.ndarray]]:
         """Merge pairs of counts greedily until there are few weights per group.
 
-        Adjacent bins are merged one by one, each time the two whose merger leaves the
-        highest mean average precision of the learned similarity. The search needs an
-        integer `truncation`, starts from `weight_pattern`, and learns without a
-        hold-out. The estimator itself is not fitted, and none of its parameters change.
+        Adjacent bins are merged one by one. Each step merges the two bins that leave
+        the highest mean average precision of the learned similarity. The search needs
+        an integer `truncation`, starts from `weight_pattern`, and learns without a
+        hold-out. It does not change the estimator.
 
         Parameters
         ----------
@@ -276,15 +298,15 @@ class HistogramRankSVM(SimilarityLearner):
             Number of bins at which to stop.
 
         cv : int, cross-validation generator or iterable, default=None
-            Folds to judge a merger by. An int is the number of folds of a
-            :class:`~sklearn_simlearn.model_selection.ObjectKFold`. None judges it on
+            Folds on which a merger is evaluated. An int is the number of folds of a
+            :class:`~sklearn_simlearn.model_selection.ObjectKFold`. None evaluates on
             the training data.
 
         Returns
         -------
         history : list of tuple (float, ndarray of shape (n + 1, n + 1))
-            Mean average precision and pattern after each merger, the pattern it began
-            with first. Any of them is a `weight_pattern`.
+            Mean average precision and pattern after each merger. The first entry is the
+            initial pattern. Each pattern is a valid `weight_pattern`.
 
         Examples
         --------
@@ -307,7 +329,7 @@ class HistogramRankSVM(SimilarityLearner):
         n = find_truncation(X.data) if self.truncation == "auto" else self.truncation
         pattern = make_pattern(self.weight_pattern, n)
 
-        # From here on the inputs are sound: kernels check nothing.
+        # From here on, the inputs are valid. Kernels do not check them.
         if self.holdout is None:
             setting = Setting("max" if self.loss == "auto" else self.loss, 0.0)
             return self._learn_weights(X, relevance, pattern, setting, None, advance)
@@ -331,16 +353,16 @@ class HistogramRankSVM(SimilarityLearner):
         start = {
             "encoder_": hand_made.encoder_,
             "hand_made_": hand_made,
-            "shrinkage_": 1.0,
+            "share_": 1.0,
             "loss_": None,
-            "n_iter_": 1,  # scikit-learn wants at least one
+            "n_iter_": 1,  # scikit-learn requires at least one
         }
         return start | choice.attributes
 
     def _try_settings(
         self, X, relevance, pattern, hand_made, rng
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and what they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows."""
         hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         start = hand_made.encoder_
         yield START, start
@@ -350,16 +372,16 @@ class HistogramRankSVM(SimilarityLearner):
             solver = self._pose(X, relevance, queries, pattern, loss)
             while not solver.is_done(HOLDOUT_TOL) and solver.n_iter < self.max_iter:
                 solver.iterate(HOLDOUT_TOL)
-            # Weights of 0 cost 1: such a small advantage is within the gap.
+            # Weights of 0 have an objective of 1; smaller gains are within the gap.
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
             learned = WeightTable(self._make_table(X, solver))
             learned = Rescaled(learned, 1 / find_scale(learned, start, X))
-            for shrinkage in SHRINKAGES:
-                yield Setting(loss, shrinkage), mix(learned, start, shrinkage)
+            for share in SHARES:
+                yield Setting(loss, share), mix(learned, start, share)
 
     def _learn_weights(self, X, relevance, pattern, setting, hand_made, advance):
-        """Fitted attributes, with weights learned from all samples."""
+        """Return the fitted attributes, with weights learned from all samples."""
         queries = np.flatnonzero(relevance.find_queries())
         solver = self._pose(X, relevance, queries, pattern, setting.loss)
 
@@ -369,11 +391,11 @@ class HistogramRankSVM(SimilarityLearner):
             if hand_made is not None:
                 start = hand_made.encoder_
                 scale = find_scale(encoder, start, X)
-                encoder = mix(Rescaled(encoder, 1 / scale), start, setting.shrinkage)
+                encoder = mix(Rescaled(encoder, 1 / scale), start, setting.share)
             return {
                 "encoder_": encoder,
-                "shrinkage_": setting.shrinkage,
-                "hand_made_": hand_made if setting.shrinkage > 0 else None,
+                "share_": setting.share,
+                "hand_made_": hand_made if setting.share > 0 else None,
                 "scale_": scale,
                 "loss_": setting.loss,
                 "weights_": table.weights,
@@ -393,15 +415,15 @@ class HistogramRankSVM(SimilarityLearner):
         if not (stop or solver.is_done(self.tol)):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
-                f"max_iter={self.max_iter} passes, above tol={self.tol}. Raise either, "
-                "or alpha.",
+                f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase one "
+                "of them or alpha.",
                 ConvergenceWarning,
             )
         elif self.holdout is None and not (stop or solver.best.any()):
             warn_user(
-                "No weights are better than 0, so every similarity is 0: the items "
-                f'that loss="{setting.loss}" holds against the relevant ones are like '
-                "them. Set holdout, to fall back on a hand-made similarity."
+                "No weights are better than 0, so every similarity is 0. With "
+                f'loss="{setting.loss}", irrelevant items look like the relevant ones. '
+                "Set holdout to use a hand-made similarity in this case."
             )
         return fitted_attributes()
 
@@ -416,9 +438,9 @@ class HistogramRankSVM(SimilarityLearner):
             loss=loss,
             cross_fit=self.cross_fit,
             length_slope=self.length_slope,
-            n_threads=effective_n_jobs(self.n_jobs),
+            n_threads=count_threads(self.n_jobs),
         )
-        return Solver(problem, pattern, self.alpha)
+        return Solver(problem, pattern, self.alpha, self.penalty)
 
     def _make_table(self, X, solver) -> CountTable:
         counts = truncate(X, len(solver.pattern) - 1)

@@ -21,7 +21,7 @@ cdef enum:
 
 COUNT_BITS, MAX_COUNT = N_COUNT_BITS, COUNT_MASK
 
-# Postings are short and lie anywhere: ask for them this many words ahead.
+# Postings are short and scattered: prefetch them this number of words ahead.
 cdef enum:
     AHEAD = 12
 
@@ -61,7 +61,7 @@ def score_queries(
     int n_threads,
     floating[:, :] out,                  # out: rows contiguous
 ):
-    """(histogram-inverted)  Similarity of queries to items."""
+    """Compute the similarity of queries to items: (histogram-inverted)."""
     cdef Py_ssize_t n_items = out.shape[1]
     cdef Py_ssize_t query, d
     cdef int t
@@ -79,7 +79,7 @@ cdef void score_items(
     Py_ssize_t query, Words w, const double[:, :, ::1] gain,
     const double[::1] of_item, const double[::1] scale, double* score,
 ) noexcept nogil:
-    """(histogram-inverted)  s(q, d) - s(q, 0), by the gains of the words they share."""
+    """Compute s(q, d) - s(q, 0) by the gains of shared words: (histogram-inverted)."""
     cdef int64_t k, p, last = w.indptr[query + 1]
     cdef Py_ssize_t d
     cdef const double* row
@@ -112,10 +112,10 @@ def find_cuts(
     double[::1] offset,                  # out
     double[:, :, :, ::1] cut,            # out: query, group, count of query, of item
 ):
-    """Loss of each query and the plane that touches it from below.
+    """Compute the loss of each query and the plane that touches it from below.
 
     (histogram-cut)  offset + <cut, gain> is the loss at the given gains and below it at
-    any other. Row 0 of a group counts the words of the items, whatever the query has;
+    any other. Row 0 of a group counts all words of the items;
     row j >= 1 those of which the query has j.
     """
     cdef Py_ssize_t n_items = relevance.shape[1]
@@ -161,7 +161,7 @@ cdef void max_loss(
     const relevance_t* relevance, Py_ssize_t n_items, const double* score,
     double* share, double* value, double* offset,
 ) noexcept nogil:
-    """(histogram-max)  mean of the hinge of 1 - s(q, u) + the highest s(q, v)."""
+    """Return the mean hinge of 1 - s(q, u) + the highest s(q, v): (histogram-max)."""
     cdef Py_ssize_t item, highest = -1
     cdef double total = 0.0, hinge
 
@@ -186,7 +186,7 @@ cdef void pair_loss(
     const relevance_t* relevance, Py_ssize_t n_items, const double* score,
     Margin* margin, double* head, double* share, double* value, double* offset,
 ) noexcept nogil:
-    """(histogram-pairwise)  mean of the hinge of 1 - s(q, u) + s(q, v) over u and v.
+    """Return the mean hinge of 1 - s(q, u) + s(q, v): (histogram-pairwise).
 
     An irrelevant item violates the margins s(q, u) - 1 below its score. They are the
     first of the sorted margins, so sums over them are sums over a head of that list.
@@ -244,7 +244,7 @@ cdef void gather(
     Py_ssize_t query, Py_ssize_t n_items, Words w, const int32_t[:, :, ::1] totals,
     uint8_t* query_count, double* share, double* cut,
 ) noexcept nogil:
-    """Add up what the items with a share have in common with the query; clear shares.
+    """Sum the counts of items with a share that match the query; clear the shares.
 
     Either along the rows of those items or along the postings of the query's words,
     whichever are fewer.
@@ -290,17 +290,17 @@ def ascend(
     const double[:, :, ::1] planes,      # in: query, slot, parameter
     const double[:, ::1] offsets,        # in
     double[:, ::1] mass,                 # in, out: dual variables
-    const double[::1] capacity,          # in: what the masses of a query may sum up to
+    const double[::1] capacity,          # in: largest sum of the masses of a query
     double alpha,
     double[::1] theta,                   # out
     Py_ssize_t n_sweeps,
 ):
-    """Coordinate ascent on the dual of (histogram-master), one pair of planes per step.
+    """Ascend the dual of (histogram-master), one pair of planes per step.
 
     A step moves mass from the lowest plane of a query that has some to the highest one,
-    at most until both are equally high. The zero plane, which holds what the masses
-    leave of the capacity, is one of them. Empty slots have offset -inf. The first sweep
-    visits all queries, the others those for which it made a step.
+    at most until both are equally high. The zero plane, which holds the rest of the
+    capacity, is one of them. Empty slots have offset -inf. The first sweep visits all
+    queries, the others visit those for which it made a step.
 
     Returns
     -------
@@ -368,7 +368,7 @@ def ascend(
                 n_active = n_moved
             sweep += 1
 
-        # Afresh, so that rounding errors of the steps do not enter the bound.
+        # Computed again, so that rounding errors of the steps do not enter the bound.
         find_theta(planes, mass, alpha, theta)
         primal = alpha / 2 * dot(n, &theta[0], &theta[0])
         dual = -primal
@@ -388,7 +388,7 @@ cdef void find_theta(
     const double[:, :, ::1] planes, const double[:, ::1] mass, double alpha,
     double[::1] theta,
 ) noexcept nogil:
-    """theta = -sum of mass * plane / alpha"""
+    """Compute theta = -sum of mass * plane / alpha."""
     cdef Py_ssize_t query, slot
     theta[:] = 0.0
     for query in range(planes.shape[0]):

@@ -1,4 +1,4 @@
-"""Fewer weights for HistogramRankSVM: pairs of counts that share one."""
+"""Search for patterns of HistogramRankSVM: pairs of counts that share a weight."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
     """Merge bins of pairs of counts; see `HistogramRankSVM.search_weight_pattern`."""
     if not isinstance(estimator.truncation, Integral):
         raise ValueError(
-            "The search needs a truncation that is known before the data: set it to an "
-            f"integer instead of {estimator.truncation!r}."
+            "The search needs a truncation that does not depend on the data. Set it to "
+            f"an integer instead of {estimator.truncation!r}."
         )
     if isinstance(cv, Integral):
         cv = ObjectKFold(cv)
@@ -25,7 +25,7 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
     def judge(pattern):
         learner = clone(estimator).set_params(weight_pattern=pattern, holdout=None)
         with warnings.catch_warnings():
-            # A merger that leaves nothing to learn is just not chosen.
+            # If nothing is learned with a pattern, its score is low.
             warnings.filterwarnings("ignore", "No weights are better than 0")
             if cv is None:
                 return learner.fit(X, y).score(X, y)
@@ -43,7 +43,7 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
 
 
 def find_mergers(pattern: np.ndarray) -> Iterator[np.ndarray]:
-    """Every pattern with two adjacent bins of this one made one."""
+    """Yield every pattern that merges two adjacent bins of this one."""
     pairs = np.concatenate(
         [
             np.column_stack([pattern[:-1].ravel(), pattern[1:].ravel()]),

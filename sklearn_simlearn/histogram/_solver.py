@@ -1,4 +1,4 @@
-"""The problem that HistogramRankSVM solves, and its solver.
+"""Optimisation problem of HistogramRankSVM, and its solver.
 
 Notation and equation labels are those of doc/learners/histogram.rst.
 """
@@ -16,36 +16,37 @@ from sklearn_simlearn.histogram._table import (
     invert,
 )
 
-# (histogram-prior)  How far the own weight of a bin may stray, and the shared part.
+# (histogram-prior)  Scale of the own weight of a rare bin, and of the shared part.
 RARE_BIN = 0.1
 SHARED_SCALE = 3.0
 
-# Planes that are kept per query.
+# Number of planes that are kept per query.
 N_SLOTS = 6
 
-# Steps that a kernel takes before Python can be interrupted: some tenths of a second.
+# Number of steps of one kernel call, a few tenths of a second. Python can be
+# interrupted between calls.
 MAX_STEPS = 2**26
 
 
 class Search:
-    """Queries, the items they search, and which of these are relevant.
+    """Queries, items, and the relevance of the items.
 
     Parameters
     ----------
     counts : Counts
-        The items.
+        Counts of the items.
 
     group : ndarray of shape (n_words,)
         Group of each word.
 
     relevance : Relevance
-        Of the items to each other.
+        Relevance of the items to each other.
 
     queries : ndarray
         Items that query the others.
 
     factor : ndarray of shape (n_items,)
-        What the words of each item are multiplied by.
+        Factor of the words of each item.
 
     shape : tuple (n_groups, n_counts, n_counts)
         Shape of the gains.
@@ -70,7 +71,7 @@ class Search:
         self.n_queries_at_once = max(1, int(MAX_STEPS / steps))
 
     def count_pairs(self) -> np.ndarray:
-        """Pairs of a relevant item, by its weight, and an irrelevant one, per query."""
+        """Count pairs of relevant (by weight) and irrelevant items per query."""
         n_pairs = np.empty(len(self.queries))
         for batch, _, relevant in self.relevance.batches(self.queries, graded=True):
             weight = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
@@ -78,7 +79,7 @@ class Search:
         return n_pairs
 
     def cut(self, gain, pairwise):
-        """Loss of each query at these gains, and the plane that supports it there."""
+        """Return the loss of each query, and the plane that supports it there."""
         n_queries = len(self.queries)
         value, offset = np.empty((2, n_queries))
         cuts = np.zeros((n_queries, *self.shape))
@@ -103,7 +104,7 @@ class Search:
 
 
 def count_words(counts: Counts, group: np.ndarray, shape: tuple) -> np.ndarray:
-    """How many words of each group an item has how often: item, group, count."""
+    """Count the words of each group by their count, for each item."""
     n_items, (n_groups, n_counts, _) = len(counts.indptr) - 1, shape
     totals = np.empty((n_items, n_groups * n_counts), dtype=np.int32)
     for block in gen_batches(n_items, 1000):
@@ -127,7 +128,7 @@ class Problem:
         One, or one per half with cross-fitting.
 
     pairwise : bool
-        Whether the loss is "pairwise" rather than "max".
+        True for the loss "pairwise", False for "max".
 
     Attributes
     ----------
@@ -135,7 +136,7 @@ class Problem:
         Weight of each query: an even share, or its share of the pairs if pairwise.
 
     mean_difference : ndarray of shape (n_queries, n_groups, n_counts, n_counts)
-        How irrelevant and relevant items differ on average, which sets the scale of the
+        Mean difference of irrelevant and relevant items, which sets the scale of the
         bins. It is the slope of the pairwise loss at weights of 0.
     """
 
@@ -152,7 +153,7 @@ class Problem:
         self.mean_difference = np.concatenate(slopes)
 
     def cut(self, gain):
-        """Losses at these gains, and offsets and slopes of the planes there."""
+        """Return the losses, and offsets and slopes of the supporting planes."""
         parts = [search.cut(gain, self.pairwise) for search in self.searches]
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
@@ -169,15 +170,15 @@ def pose_problem(
     length_slope: float,
     n_threads: int,
 ) -> Problem:
-    """The problem of some samples that query all of them.
+    """Return the problem of samples that query all samples.
 
     Parameters
     ----------
     counts : Counts
-        The samples.
+        Counts of the samples.
 
     relevance : Relevance
-        Of the samples to each other.
+        Relevance of the samples to each other.
 
     queries : ndarray of int
         Samples that query.
@@ -189,7 +190,7 @@ def pose_problem(
         Size of the vocabulary.
 
     loss, cross_fit, length_slope
-        As in `HistogramRankSVM`, but that the loss is "max" or "pairwise".
+        As in `HistogramRankSVM`; the loss is "max" or "pairwise".
 
     n_threads : int
         Threads over the queries.
@@ -223,7 +224,7 @@ def pose_problem(
 
 
 def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
-    """Whether words are rare because single objects have them."""
+    """Return True if words are rare because only single objects have them."""
     objects = relevance.objects()
     n_objects = objects.max() + 1
     if n_objects < 20:
@@ -234,7 +235,7 @@ def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
 
 
 def halve(relevance: Relevance) -> np.ndarray:
-    """Mask of every other object and every other distractor."""
+    """Return the mask of every second object and every second distractor."""
     objects = relevance.objects()
     half = objects % 2 == 0
     distractors = np.flatnonzero(objects == DISTRACTOR)
@@ -252,11 +253,19 @@ class Solver:
     planes instead of losses is a lower bound: `bound`.
     """
 
-    def __init__(self, problem: Problem, pattern: np.ndarray, alpha: float):
+    def __init__(
+        self,
+        problem: Problem,
+        pattern: np.ndarray,
+        alpha: float,
+        penalty: str = "shared",
+    ):
         self.problem = problem
         self.pattern = pattern
         self.alpha = alpha
-        self.to_bins, self.to_gain = parametrise(problem.mean_difference, pattern)
+        self.to_bins, self.to_gain = parametrise(
+            problem.mean_difference, pattern, penalty
+        )
         n_queries, n_parameters = problem.n_queries, self.to_gain.shape[1]
         self.planes = np.zeros((n_queries, N_SLOTS, n_parameters))
         self.offsets = np.full((n_queries, N_SLOTS), -np.inf)
@@ -274,26 +283,27 @@ class Solver:
         return (self.objective - self.bound) / self.objective
 
     def is_done(self, tol: float) -> bool:
-        """Whether the gap is small; for weights of 0, 100 times smaller."""
+        """Return True if the gap is small; for weights of 0, 100 times smaller."""
         return self.gap <= (tol if self.best.any() else 1e-2 * tol)
 
     def weights(self) -> np.ndarray:
-        """The best weights so far; those of the counts (0, 0) are 0."""
+        """Return the best weights so far, less those of the counts (0, 0)."""
         n_bins = self.pattern.max() + 1
         of_bin = (self.to_bins @ self.best).reshape(-1, n_bins)
+        of_bin = of_bin - of_bin[:, self.pattern[:1, 0]]
         return np.ascontiguousarray(of_bin[:, self.pattern])
 
     def find_gain(self, theta: np.ndarray) -> np.ndarray:
-        """Gains that these parameters stand for."""
+        """Return the gains of these parameters."""
         n_counts = len(self.pattern)
         return (self.to_gain @ theta).reshape(-1, n_counts, n_counts)
 
     def penalty(self, theta: np.ndarray) -> float:
-        """The first term of the objective."""
+        """Return the first term of the objective."""
         return self.alpha / 2 * theta @ theta
 
     def iterate(self, tol: float) -> None:
-        """Cut at the current point, then go towards the minimum of the planes."""
+        """Add planes at the current point, then step to the minimum of the planes."""
         value, offset, cuts = self.problem.cut(self.find_gain(self.theta))
         objective = self.penalty(self.theta) + self.problem.capacity @ value
         if objective < self.objective:
@@ -302,7 +312,7 @@ class Solver:
         if self.is_done(tol):
             return
         self._add(cuts.reshape(len(cuts), -1) @ self.to_gain, offset)
-        # An inexact minimum will do while the gap is wide.
+        # An inexact minimum is enough while the gap is wide.
         minimum = np.empty_like(self.theta)
         for _ in range(1000):
             dual, primal = ascend(
@@ -317,14 +327,14 @@ class Solver:
             self.bound = max(self.bound, dual)
             if self.is_done(tol) or primal - dual <= 0.1 * (self.objective - dual):
                 break
-        # The minimum of the planes overshoots where they are few: go half the way.
+        # The minimum of few planes overshoots, so take half of the step.
         self.theta = (self.best + minimum) / 2
 
     def _add(self, planes, offset):
-        """Put one plane per query into an empty slot, or that of the least mass.
+        """Put one plane per query into an empty slot, or the slot of the least mass.
 
-        Mass that sits there is kept, by merging that plane and the next into one: their
-        mean, by mass, lies below the loss as they do and leaves the dual as it was.
+        The mass of that slot is kept by merging its plane with the next one. The mean
+        of both, weighted by mass, is below the loss too and does not change the dual.
         """
         query = np.arange(len(planes))
         vacant = np.where(np.isneginf(self.offsets), -1.0, self.mass)
@@ -342,19 +352,23 @@ class Solver:
 
 
 def parametrise(
-    mean_difference: np.ndarray, pattern: np.ndarray
+    mean_difference: np.ndarray, pattern: np.ndarray, penalty: str = "shared"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Linear maps from the parameters to the weights of the bins and to the gains.
+    """Return linear maps from the parameters to the weights of bins and to the gains.
 
-    (histogram-prior)  A weight is the sum of one of its own and of a part that all
-    groups share, a combination of min(j, l) and j + l. The weight of the bin of (0, 0)
-    is 0. A bin is scaled by how far relevant and irrelevant items differ in it; one
-    that is rare against the words which both have once is not blown up.
+    With the penalty "l2", the parameters are the weights themselves. With "shared" they
+    are those of (histogram-prior): a weight is the sum of a separate part and of a part
+    that all groups share, a combination of min(j, l) and j + l. The weight of the bin
+    of (0, 0) is 0. A bin is scaled by the difference of relevant and irrelevant items
+    in it. The scale of rare bins is bounded, relative to the bin of words that both
+    have once.
     """
     n_queries, n_groups = mean_difference.shape[:2]
     n_bins = pattern.max() + 1
     is_bin = (pattern == np.arange(n_bins)[:, None, None]).astype(np.float64)
     to_gain = find_gains(is_bin).reshape(n_bins, -1).T
+    if penalty == "l2":
+        return np.eye(n_groups * n_bins), np.kron(np.eye(n_groups), to_gain)
     difference = mean_difference.reshape(n_queries, n_groups, -1) @ to_gain
     scale = np.sqrt(np.mean(difference**2, axis=0))
     reference = scale[:, pattern[1, 1]].max() or scale.max() or 1.0

@@ -1,4 +1,4 @@
-"""The hand-made similarity that HistogramRankSVM starts from."""
+"""Choice of the hand-made similarity that HistogramRankSVM starts from."""
 
 import warnings
 
@@ -8,13 +8,8 @@ from sklearn.base import clone
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
 from sklearn_simlearn._core.start import Start
-from sklearn_simlearn._holdout import (
-    MIN_CLASSES,
-    START,
-    Fold,
-    Judge,
-    shuffle_within,
-)
+from sklearn_simlearn._folds import MIN_CLASSES, Fold, shuffle_within
+from sklearn_simlearn._holdout import START, Judge
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BurstinessSimilarity,
@@ -22,18 +17,18 @@ from sklearn_simlearn.similarities import (
     NegativeEvidenceSimilarity,
 )
 
-# Samples of each half that are compared with each other.
+# Number of samples of each half that are compared with each other.
 MAX_COMPARED = 1000
 
 
 def choose_hand_made(
     X: sparse.csr_array, relevance: Relevance, max_count: int, rng: np.random.Generator
 ):
-    """The hand-made similarity that ranks the samples best, not fitted.
+    """Return the hand-made similarity that ranks the samples best, not fitted.
 
-    None of them learns from labels, so it is judged on classes that are known: each
-    half of the samples is searched with the statistics of the other. The first one
-    stays unless another is worth more, on enough classes to tell.
+    Hand-made similarities do not learn from labels, so they are judged on known
+    classes: each half of the samples is searched with the statistics of the other. The
+    first similarity is kept if no other is better, or if there are too few classes.
     """
     candidates = _list_hand_made(X, max_count)
     objects = relevance.objects()
@@ -51,14 +46,14 @@ def choose_hand_made(
 
 
 def fit_hand_made(hand_made, X: sparse.csr_array):
-    """A fitted copy, which need not say that it does without idf."""
+    """Return a fitted copy; do not warn if idf is not used."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return clone(hand_made).fit(X)
 
 
 def _list_hand_made(X, max_count):
-    """The similarities to choose from; the first is where all learners start."""
+    """Return the similarities to choose from; first the start of all learners."""
     has_idf = Start.fit(X).idf is not None
     similarities = [
         CosineSimilarity(use_idf=False),
@@ -73,9 +68,9 @@ def _list_hand_made(X, max_count):
 
 
 def _halve_in_pairs(objects, rng):
-    """Two halves of every class, or of the classes where these are pairs.
+    """Return folds of two halves of every class; classes of two samples are not cut.
 
-    No sample is alone in its half if another one of its class could be with it.
+    Samples are assigned in pairs, so that few are without their class in their half.
     """
     row, place, size = shuffle_within(objects, rng)
     pair = np.minimum(place // 2, np.maximum(size // 2 - 1, 0))

@@ -1,4 +1,4 @@
-"""Truncated counts, and the similarity that a table of weights gives them.
+"""Truncated counts, and their similarity by a table of weights.
 
 Notation and equation labels are those of doc/learners/histogram.rst.
 """
@@ -20,21 +20,21 @@ from sklearn_simlearn.histogram._histogram_fast import (
 
 
 class Counts(NamedTuple):
-    """Rows of truncated counts, as the kernels take them."""
+    """Rows of truncated counts, in the form that kernels take."""
 
     indptr: np.ndarray  # int64
     words: np.ndarray  # int32
     counts: np.ndarray  # uint8, from 1
 
     def take(self, rows: np.ndarray) -> "Counts":
-        """Some of the rows."""
+        """Return some of the rows."""
         first, size = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         indptr = np.concatenate([[0], np.cumsum(size)])
         place = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], size)
         return Counts(indptr, self.words[place], self.counts[place])
 
     def sums(self, values: np.ndarray, dtype: type) -> np.ndarray:
-        """Sum per row of values that belong to the entries."""
+        """Sum the values of the entries of each row."""
         sums = np.zeros(len(self.indptr) - 1, dtype=dtype)
         occupied = np.flatnonzero(np.diff(self.indptr))
         if len(occupied):
@@ -43,12 +43,12 @@ class Counts(NamedTuple):
         return sums
 
     def lengths(self) -> np.ndarray:
-        """Sum of the counts of each row."""
+        """Return the sum of the counts of each row."""
         return self.sums(self.counts, np.int64)
 
 
 def truncate(X: sparse.csr_array, n: int) -> Counts:
-    """Canonical rows of counts, larger ones taken as n."""
+    """Return canonical rows of counts; larger counts become n."""
     counts = np.empty(len(X.data), dtype=np.uint8)
     np.minimum(X.data, n, out=counts, casting="unsafe")
     return Counts(
@@ -59,28 +59,28 @@ def truncate(X: sparse.csr_array, n: int) -> Counts:
 
 
 def find_gains(weights: np.ndarray) -> np.ndarray:
-    """(histogram-gain)  What a pair of counts adds to what each adds alone."""
+    """Return the part of a weight that both counts add together: (histogram-gain)."""
     gain = weights - weights[:, :1, :] - weights[:, :, :1] + weights[:, :1, :1]
     gain[:, 0] = weights[:, 0] - weights[:, 0, :1]
     return np.ascontiguousarray(gain)
 
 
 def find_length_factors(counts: Counts, slope: float, mean_length: float) -> np.ndarray:
-    """(histogram-length)  What the words of each item are multiplied by."""
+    """Return the factor of the words of each item: (histogram-length)."""
     return 1 / (1 - slope + slope * counts.lengths() / (mean_length or 1.0))
 
 
 def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
-    """Groups of words by how many rows have them, the rarest first."""
+    """Return the group of each word by its number of rows, the rarest first."""
     frequency = count_indices(counts.words, n_words)
     seen = np.sort(frequency[frequency > 0])
-    # With no word at all, every one is in the first group.
+    # If no word occurs, all words are in the first group.
     edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else []
     return np.searchsorted(edges, frequency).astype(np.int32)
 
 
 def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inverted file: where the postings of each word start, and the postings."""
+    """Return an inverted file: the start of each word's postings, and the postings."""
     shape = len(counts.indptr) - 1, n_words
     # SciPy widens all indices to those of the offsets.
     indptr = counts.indptr.astype(_index_type(len(counts.words)), copy=False)
@@ -93,7 +93,7 @@ def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_pattern(weight_pattern, n: int) -> np.ndarray:
-    """The bin of each pair of counts, numbered from 0."""
+    """Return the bin of each pair of counts, numbered from 0."""
     pattern = np.arange((n + 1) ** 2).reshape(n + 1, n + 1)
     if isinstance(weight_pattern, str):  # "symmetric"
         pattern = np.minimum(pattern, pattern.T)
@@ -107,8 +107,8 @@ def make_pattern(weight_pattern, n: int) -> np.ndarray:
     bins, pattern = np.unique(pattern, return_inverse=True)
     if len(bins) < 2:
         raise ValueError(
-            "weight_pattern has a single bin, which leaves nothing to learn: give some "
-            "pairs of counts a bin of their own."
+            "weight_pattern has a single bin, so there is nothing to learn. Give some "
+            "pairs of counts another bin."
         )
     return pattern.reshape(n + 1, n + 1)
 
@@ -124,10 +124,10 @@ class CountTable(NamedTuple):
     def similarity(
         self, X: sparse.csr_array, Y: sparse.csr_array, n_threads: int = 1
     ) -> np.ndarray:
-        """(histogram-inverted)  Similarity of the rows of X to those of Y.
+        """Return the similarity of the rows of X to those of Y: (histogram-inverted).
 
-        It is the product of the encodings, which are never made: they have n entries
-        per word, the postings of a count have one.
+        It is the product of the encodings, which are not computed: they have n entries
+        per word, and the postings of a count have one.
         """
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
@@ -161,7 +161,7 @@ class CountTable(NamedTuple):
         return out
 
     def encode_queries(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Per word of a query, its gain with each count 1 to n of an item."""
+        """Encode each word of a query by its gains with counts 1 to n of an item."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
         group = self.word_groups[counts.words]
@@ -179,7 +179,7 @@ class CountTable(NamedTuple):
         )
 
     def encode_items(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Per word of an item, the count it has, times the factor of the item."""
+        """Encode each word of an item as its count, times the factor of the item."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
         alone = self._alone(counts, self.weights[:, 0])
@@ -192,25 +192,25 @@ class CountTable(NamedTuple):
         )
 
     def _alone(self, counts: Counts, weights: np.ndarray) -> np.ndarray:
-        """What the words of each row add, whatever the other side has."""
+        """Return the part of the similarity that depends on one side only."""
         values = weights[self.word_groups[counts.words], counts.counts]
         return counts.sums(values, np.float64)
 
 
 def _assemble(X, n, data, columns, indptr, more):
-    """CSR rows with n columns per word and some more, of the dtype of X."""
+    """Return CSR rows of n columns per word and further columns, of X's dtype."""
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
     return append_columns(rows, np.column_stack(more))
 
 
 def _index_type(largest):
-    """The narrowest type of index that holds it."""
+    """Return the narrowest type of index for a number."""
     return np.int32 if largest < 2**31 else np.int64
 
 
 def find_truncation(counts: np.ndarray) -> int:
-    """Smallest n that fewer than 10 % of the positive counts exceed."""
+    """Return the smallest n that fewer than 10 % of the positive counts exceed."""
     for n in range(1, MAX_COUNT):
         if not len(counts) or np.count_nonzero(counts > n) < 0.1 * len(counts):
             return n

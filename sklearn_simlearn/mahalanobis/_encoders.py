@@ -19,6 +19,8 @@ class Matches(Encoder):
     M: sparse.csr_array
     power: float
 
+    keeps_columns = True
+
     def queries(self, X: Matrix) -> Matrix:
         """Return the frequencies times M."""
         X = self.items(X)
@@ -40,13 +42,15 @@ class MatrixCosine(Encoder):
 
     matches: Matches
 
+    keeps_columns = True
+
     def queries(self, X: Matrix) -> Matrix:
-        """Return X M, over the length of X under M."""
+        """Return X M, divided by the length of X under M."""
         Q = self.matches.queries(X)
         return scale_rows(Q, inverse(np.sqrt(row_dots(self.matches.items(X), Q))))
 
     def items(self, X: Matrix) -> Matrix:
-        """Return X, over its length under M."""
+        """Return X, divided by its length under M."""
         scale = inverse(np.sqrt(self.matches.squares(X)))
         return scale_rows(self.matches.items(X), scale)
 
@@ -58,6 +62,8 @@ class MixedCosine(Encoder):
     learned: Matches
     start: Matches
     share: float
+
+    keeps_columns = True
 
     @cached_property
     def cosine(self) -> MatrixCosine:

@@ -1,4 +1,4 @@
-"""Kernels of SparseMahalanobisLearner: walks through the inverted file.
+"""Kernels of SparseMahalanobisLearner, which read the inverted file.
 
 Notation and equation labels are those of doc/learners/mahalanobis.rst. M is symmetric
 with one unknown for each pair of words in its support. `entry_*` lists, for each word,
@@ -12,11 +12,12 @@ from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport qsort
+from libc.string cimport memset
 import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 
-# Postings are short and lie anywhere: ask for them this many words ahead.
+# Postings are short and scattered: prefetch them this number of words ahead.
 cdef enum:
     AHEAD = 6
 
@@ -24,73 +25,14 @@ cdef enum:
 cdef enum:
     CHUNK = 4096
 
+# Thresholds whose sums are updated together.
+cdef enum:
+    SPAN = 64
+
 # A relevant item, with the score that an irrelevant one must stay below.
 cdef struct Threshold:
     double score
     int32_t place  # among the relevant items, in the order of the mined ranking
-
-
-def find_common(
-    Py_ssize_t first,                    # the words from here
-    const int64_t[::1] start,            # in: words as rows, of unit length
-    const int32_t[::1] items,            # in
-    const floating[::1] item_values,     # in
-    const int64_t[::1] indptr,           # in: items as rows, with the same values
-    const int32_t[::1] words,            # in
-    const floating[::1] values,          # in
-    int n_threads,
-    int32_t[:, ::1] nearest,             # out: words with the largest products, or -1
-):
-    """The words that are most often in the same items; the lower ones on a tie."""
-    cdef Py_ssize_t n_words = start.shape[0] - 1, n_nearest = nearest.shape[1]
-    cdef Py_ssize_t row, n_touched, i, place
-    cdef int64_t p, k
-    cdef int32_t word, other
-    cdef floating step
-    cdef int t
-    cdef floating[:, ::1] score = np.zeros(
-        (n_threads, n_words), dtype=np.asarray(values).dtype)
-    cdef int32_t[:, ::1] touched = np.empty((n_threads, n_words), dtype=np.int32)
-
-    for row in prange(
-        nearest.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic"
-    ):
-        t = threadid()
-        word = <int32_t>(first + row)
-        n_touched = 0
-        for p in range(start[word], start[word + 1]):
-            for k in range(indptr[items[p]], indptr[items[p] + 1]):
-                step = item_values[p] * values[k]
-                if step > 0:  # no underflow, so a word that has a score is listed
-                    if score[t, words[k]] == 0:
-                        touched[t, n_touched] = words[k]
-                        n_touched = n_touched + 1
-                    score[t, words[k]] += step
-        score[t, word] = 0
-        for place in range(n_nearest):
-            nearest[row, place] = -1
-        for i in range(n_touched):
-            other = touched[t, i]
-            if other != word:
-                place = n_nearest
-                while place > 0 and is_closer(
-                    other, nearest[row, place - 1], &score[t, 0]
-                ):
-                    if place < n_nearest:
-                        nearest[row, place] = nearest[row, place - 1]
-                    place = place - 1
-                if place < n_nearest:
-                    nearest[row, place] = other
-        for i in range(n_touched):
-            score[t, touched[t, i]] = 0
-
-
-cdef inline bint is_closer(
-    int32_t word, int32_t rival, const floating* score
-) noexcept nogil:
-    if rival < 0 or score[word] > score[rival]:
-        return True
-    return score[word] == score[rival] and word < rival
 
 
 cdef inline void fetch_postings(
@@ -110,7 +52,7 @@ def score_selves(
     int n_threads,
     double[::1] out,                     # out
 ):
-    """S_ii of every item."""
+    """Compute S_ii of every item."""
     cdef Py_ssize_t item
     cdef int64_t k
     cdef double total
@@ -163,6 +105,32 @@ cdef class Mined:
         self.listed_weight = listed_weight
 
 
+cdef class Scratch:
+    """Arrays that are used for one query at a time: one row per thread."""
+
+    cdef double[:, ::1] unit                # squared similarity of each item
+    cdef double[:, ::1] share               # slope in it; zero between queries
+    cdef double[:, :, ::1] head             # weights of thresholds, as prefix sums
+    cdef int32_t[:, :, ::1] count           # irrelevant items by violated thresholds
+    cdef int32_t[:, ::1] n_violated         # thresholds that a ranked item violates
+    cdef Threshold[:, ::1] threshold        # of relevant items, sorted
+    cdef int32_t[:, ::1] rank               # of the threshold of a relevant item
+
+    def __init__(self, Mined mined, Py_ssize_t n_items, int n_threads):
+        n_relevant = np.diff(mined.relevant_start).max(initial=0) + 1
+        longest = np.diff(mined.ranked_start).max(initial=0) + 1
+        self.unit = np.empty((n_threads, n_items))
+        self.share = np.zeros((n_threads, n_items))
+        self.head = np.empty((n_threads, 2, n_relevant))
+        self.count = np.empty((n_threads, 2, n_relevant), dtype=np.int32)
+        self.n_violated = np.empty((n_threads, longest), dtype=np.int32)
+        self.threshold = np.empty(
+            (n_threads, n_relevant),
+            dtype=np.dtype([("score", "f8"), ("place", "i4")], align=True),
+        )
+        self.rank = np.empty((n_threads, n_relevant), dtype=np.int32)
+
+
 def differentiate(
     const int64_t[::1] visited,          # in: numbers of the queries to visit
     Mined mined,
@@ -177,31 +145,18 @@ def differentiate(
     double[:, ::1] self_slope,           # in, out: part, item
     double[:, ::1] gradient,             # in, out: part, pair
 ):
-    """Losses of some queries, and how they change with M.
+    """Compute the losses of some queries, and their derivatives by M.
 
     (mahalanobis-gradient)  Each pair of a query and an item gets its share of the
-    triplets it is in. What the self-similarities contribute is left in `self_slope`,
-    the rest is added to `gradient`.
+    triplets it is in. The contribution of the self-similarities is written to
+    `self_slope`, the rest is added to `gradient`.
     """
     cdef Py_ssize_t n_visited = visited.shape[0], n_items = inverse_self.shape[0]
     cdef Py_ssize_t n_parts = gradient.shape[0], part, i, q
-    cdef Py_ssize_t most_relevant = np.diff(mined.relevant_start).max(initial=0)
-    cdef Py_ssize_t longest = np.diff(mined.ranked_start).max(initial=0)
+    cdef Scratch scratch = Scratch(mined, n_items, n_threads)
+    cdef floating[:, ::1] score = np.empty(
+        (n_threads, n_items), dtype=np.asarray(values).dtype)
     cdef int t
-
-    # One row of scratch per thread.
-    dtype = np.asarray(values).dtype
-    cdef floating[:, ::1] score = np.empty((n_threads, n_items), dtype=dtype)
-    cdef floating[:, ::1] slope = np.empty((n_threads, n_items), dtype=dtype)
-    cdef double[:, ::1] unit = np.empty((n_threads, n_items))
-    cdef double[:, ::1] share = np.zeros((n_threads, n_items))
-    cdef double[:, :, ::1] tree = np.empty((n_threads, 3, most_relevant + 1))
-    cdef int32_t[:, ::1] n_violated = np.empty((n_threads, longest + 1), dtype=np.int32)
-    cdef Threshold[:, ::1] threshold = np.empty(
-        (n_threads, most_relevant + 1),
-        dtype=np.dtype([("score", "f8"), ("place", "i4")], align=True),
-    )
-    cdef int32_t[:, ::1] rank = np.empty((n_threads, most_relevant + 1), dtype=np.int32)
 
     for part in prange(
         n_parts, nogil=True, num_threads=n_threads, schedule="dynamic", chunksize=1
@@ -210,37 +165,80 @@ def differentiate(
         for i in range(part * n_visited // n_parts, (part + 1) * n_visited // n_parts):
             q = visited[i]
             score_items(
-                mined.queries[q], words, values, item_values, strength, inverse_self,
-                &score[t, 0], &unit[t, 0])
-            value[q] = mined.weight[q] * (
-                add_ranked(
-                    mined.ranked[mined.ranked_start[q]:mined.ranked_start[q + 1]],
-                    mined.relevance[
-                        mined.relevant_start[q]:mined.relevant_start[q + 1]],
-                    margin, &unit[t, 0], tree[t], &n_violated[t, 0], &threshold[t, 0],
-                    &rank[t, 0], &share[t, 0])
-                + add_listed(mined, q, margin, &unit[t, 0], &share[t, 0])
-            )
+                mined.queries[q], words, values, item_values, strength, n_items,
+                &score[t, 0])
+            value[q] = to_slopes(
+                mined, q, inverse_self, margin, scratch, t, &score[t, 0],
+                &self_slope[part, 0])
             if value[q] > 0.0:
-                to_scores(
-                    mined.queries[q], mined.weight[q], inverse_self, &score[t, 0],
-                    &unit[t, 0], &share[t, 0], &slope[t, 0], &self_slope[part, 0])
                 add_gradient(
-                    mined.queries[q], words, values, item_values, &slope[t, 0],
+                    mined.queries[q], words, values, item_values, &score[t, 0],
                     &gradient[part, 0])
-            else:
-                # A sum of tiny losses may round to 0, but not their shares.
-                clear(n_items, &share[t, 0])
+
+
+def differentiate_scores(
+    const int64_t[::1] visited,          # in: numbers of the queries to visit
+    Mined mined,
+    const double[::1] inverse_self,      # in: 1 / S_ii, or 0
+    double margin,
+    int n_threads,
+    floating[:, ::1] score,              # in, out: S_ij, then slopes; query, item
+    double[::1] value,                   # out: loss of each query
+    double[:, ::1] self_slope,           # in, out: part, item
+):
+    """Compute the losses of some queries and their derivatives by S_ij and S_jj."""
+    cdef Py_ssize_t n_visited = visited.shape[0], n_parts = self_slope.shape[0], part, i
+    cdef Scratch scratch = Scratch(mined, inverse_self.shape[0], n_threads)
+    cdef int t
+
+    for part in prange(
+        n_parts, nogil=True, num_threads=n_threads, schedule="dynamic", chunksize=1
+    ):
+        t = threadid()
+        for i in range(part * n_visited // n_parts, (part + 1) * n_visited // n_parts):
+            value[visited[i]] = to_slopes(
+                mined, visited[i], inverse_self, margin, scratch, t, &score[i, 0],
+                &self_slope[part, 0])
+
+
+cdef double to_slopes(
+    Mined mined, Py_ssize_t q, const double[::1] inverse_self, double margin,
+    Scratch scratch, int t, floating* score, double* self_slope,
+) noexcept nogil:
+    """Return the loss of a query; replace its scores by the derivatives."""
+    cdef Py_ssize_t item, query = mined.queries[q], n_items = inverse_self.shape[0]
+    cdef double* unit = &scratch.unit[t, 0]
+    cdef double* share = &scratch.share[t, 0]
+    cdef double weight = mined.weight[q], loss, in_unit, own = 0.0
+
+    for item in range(n_items):
+        unit[item] = (score[item] * inverse_self[query]) * (
+            score[item] * inverse_self[item])
+    loss = add_ranked(
+        mined.ranked[mined.ranked_start[q]:mined.ranked_start[q + 1]],
+        mined.relevance[mined.relevant_start[q]:mined.relevant_start[q + 1]],
+        margin, unit, scratch.head[t], scratch.count[t], &scratch.n_violated[t, 0],
+        &scratch.threshold[t, 0], &scratch.rank[t, 0], share)
+    loss += add_listed(mined, q, margin, unit, share)
+    for item in range(n_items):
+        in_unit = weight * share[item]
+        self_slope[item] -= in_unit * unit[item] * inverse_self[item]
+        own += in_unit * unit[item]
+        score[item] = <floating>(
+            2.0 * in_unit * score[item] * inverse_self[item] * inverse_self[query])
+        share[item] = 0.0
+    self_slope[query] -= own * inverse_self[query]
+    return max(0.0, weight * loss)  # differences of tiny sums may be below 0
 
 
 cdef void score_items(
     Py_ssize_t query, Words w, const floating[::1] values,
     const floating[::1] item_values, const floating[::1] strength,
-    const double[::1] inverse_self, floating* score, double* unit,
+    Py_ssize_t n_items, floating* score,
 ) noexcept nogil:
-    """S_ij and its square over S_ii S_jj, for all items j."""
+    """Compute S_ij of all items j."""
     cdef int64_t k, e, p, last = w.indptr[query + 1]
-    cdef Py_ssize_t item, n_items = inverse_self.shape[0]
+    cdef Py_ssize_t item
     cdef floating step
 
     for item in range(n_items):
@@ -263,31 +261,25 @@ cdef void score_items(
             if step != 0.0:
                 for p in range(w.entry_range[e, 0], w.entry_range[e, 1]):
                     score[w.items[p]] += step * item_values[p]
-    for item in range(n_items):
-        unit[item] = (score[item] * inverse_self[query]) * (
-            score[item] * inverse_self[item])
 
 
 cdef double add_ranked(
     const int32_t[::1] ranked, const double[::1] relevance, double margin,
-    const double* unit, double[:, ::1] tree, int32_t* n_violated, Threshold* threshold,
-    int32_t* rank, double* share,
+    const double* unit, double[:, ::1] head, int32_t[:, ::1] count, int32_t* n_violated,
+    Threshold* threshold, int32_t* rank, double* share,
 ) noexcept nogil:
-    """Hinge of all pairs of a relevant item and an irrelevant one ranked above it.
+    """Compute the hinge of pairs of a relevant item and an irrelevant one above it.
 
     (mahalanobis-ranked)  An irrelevant item violates the thresholds, of relevant items
-    ranked below it, that its score exceeds. Going up the ranking, the relevant items
-    met so far are in Fenwick trees by the order of their thresholds, so the violated
-    ones are a head of the tree. Going down, the irrelevant ones are, by how many
-    thresholds they exceed.
+    ranked below it, that its score exceeds. Going up the ranking, prefix sums hold the
+    weights of the relevant items met so far, in the order of their thresholds, so that
+    the violated ones are a prefix. Going down, the irrelevant items are counted by how
+    many thresholds they exceed.
     """
     cdef Py_ssize_t n_ranked = ranked.shape[0], n_relevant = relevance.shape[0]
-    cdef Py_ssize_t r, place
-    cdef double* weight = &tree[0, 0]
-    cdef double* weighted = &tree[1, 0]
-    cdef double* count = &tree[2, 0]
-    cdef double loss = 0.0, violated, total
-    cdef int32_t item, low, high, middle
+    cdef Py_ssize_t r, place, n_blocks = n_relevant // SPAN + 1
+    cdef double loss = 0.0, violated
+    cdef int32_t item, low
 
     if n_relevant == 0:
         return 0.0
@@ -300,45 +292,37 @@ cdef double add_ranked(
     qsort(threshold, n_relevant, sizeof(Threshold), &compare_thresholds)
     for place in range(n_relevant):
         rank[threshold[place].place] = <int32_t>place
-    clear(n_relevant + 1, weight)
-    clear(n_relevant + 1, weighted)
-    clear(n_relevant + 1, count)
+    memset(&head[0, 0], 0, (n_relevant + 1) * sizeof(double))
+    memset(&head[1, 0], 0, n_blocks * sizeof(double))
+    memset(&count[0, 0], 0, (n_relevant + 1) * sizeof(int32_t))
+    memset(&count[1, 0], 0, n_blocks * sizeof(int32_t))
 
     place = n_relevant
     for r in range(n_ranked - 1, -1, -1):
         item = ranked[r]
         if item < 0:
             place -= 1
-            low = rank[place]
-            insert(weight, n_relevant, low, relevance[place])
-            insert(weighted, n_relevant, low, relevance[place] * threshold[low].score)
-        elif unit[item] > threshold[0].score:
-            low, high = 1, <int32_t>n_relevant
-            while low < high:
-                middle = (low + high) // 2
-                if threshold[middle].score < unit[item]:
-                    low = middle + 1
-                else:
-                    high = middle
-            n_violated[r] = low
-            violated = head(weight, low)
-            if violated > 0.0:
-                share[item] += violated
-                loss += violated * unit[item] - head(weighted, low)
+            insert(head, n_relevant, rank[place], relevance[place])
         else:
-            n_violated[r] = 0
+            low = count_below(threshold, n_relevant, unit[item])
+            n_violated[r] = low
+            violated = head[0, low] + head[1, low // SPAN]
+            share[item] += violated
+            loss += violated * unit[item]
 
-    place, total = 0, 0.0
+    place = 0
     for r in range(n_ranked):
         item = ranked[r]
         if item < 0:
-            # All but those that exceed no more than the lower thresholds.
-            violated = total - head(count, rank[place])
-            share[~item] -= violated * relevance[place]
+            low = rank[place]
+            violated = relevance[place] * count_from(count, n_relevant, low)
+            share[~item] -= violated
+            loss -= violated * threshold[low].score
             place += 1
         elif n_violated[r] > 0:
-            insert(count, n_relevant, n_violated[r] - 1, 1.0)
-            total += 1.0
+            low = n_violated[r] - 1
+            count[0, low] += 1
+            count[1, low // SPAN] += 1
     return loss
 
 
@@ -350,29 +334,46 @@ cdef int compare_thresholds(const void* a, const void* b) noexcept nogil:
     return (x.place > y.place) - (x.place < y.place)
 
 
-cdef inline void insert(
-    double* tree, Py_ssize_t size, Py_ssize_t place, double amount
+cdef inline int32_t count_below(
+    const Threshold* threshold, Py_ssize_t n, double score
 ) noexcept nogil:
-    """Add to a Fenwick tree."""
-    cdef Py_ssize_t i = place + 1
-    while i <= size:
-        tree[i] += amount
-        i += i & -i
-
-
-cdef inline double head(const double* tree, Py_ssize_t n) noexcept nogil:
-    """Sum of the first n places of a Fenwick tree."""
-    cdef double total = 0.0
+    """Return the number of thresholds below a score, by a search without branches."""
+    cdef Py_ssize_t low = 0, half
     while n > 0:
-        total += tree[n]
-        n -= n & -n
+        half = (n + 1) // 2
+        low += half if threshold[low + half - 1].score < score else 0
+        n -= half
+    return <int32_t>low
+
+
+cdef inline void insert(
+    double[:, ::1] head, Py_ssize_t n, Py_ssize_t place, double amount
+) noexcept nogil:
+    """Add to prefix sums: those within a block, and those of the blocks before."""
+    cdef Py_ssize_t i, block = place // SPAN
+    for i in range(place + 1, min(n + 1, (block + 1) * SPAN)):
+        head[0, i] += amount
+    for i in range(block + 1, n // SPAN + 1):
+        head[1, i] += amount
+
+
+cdef inline int32_t count_from(
+    int32_t[:, ::1] count, Py_ssize_t n, Py_ssize_t place
+) noexcept nogil:
+    """Return the sum of the counts from a place on."""
+    cdef Py_ssize_t i, block = place // SPAN
+    cdef int32_t total = 0
+    for i in range(place, min(n, (block + 1) * SPAN)):
+        total += count[0, i]
+    for i in range(block + 1, n // SPAN + 1):
+        total += count[1, i]
     return total
 
 
 cdef double add_listed(
     Mined mined, Py_ssize_t q, double margin, const double* unit, double* share
 ) noexcept nogil:
-    """Hinge of the triplets that are listed one by one."""
+    """Compute the hinge of the listed triplets."""
     cdef int64_t k
     cdef int32_t relevant, irrelevant
     cdef double hinge, weight, loss = 0.0
@@ -387,34 +388,12 @@ cdef double add_listed(
     return loss
 
 
-cdef void to_scores(
-    Py_ssize_t query, double weight, const double[::1] inverse_self,
-    const floating* score, const double* unit, double* share, floating* slope,
-    double* self_slope,
-) noexcept nogil:
-    """From slopes in the normalised similarities to slopes in S_ij, S_ii and S_jj.
-
-    The shares are cleared.
-    """
-    cdef Py_ssize_t item
-    cdef double in_unit, own = 0.0
-    for item in range(inverse_self.shape[0]):
-        in_unit = weight * share[item]
-        self_slope[item] -= in_unit * unit[item] * inverse_self[item]
-        own += in_unit * unit[item]
-        slope[item] = <floating>(
-            2.0 * in_unit * score[item] * inverse_self[item] * inverse_self[query])
-        share[item] = 0.0
-    self_slope[query] -= own * inverse_self[query]
-
-
 cdef void add_gradient(
     Py_ssize_t query, Words w, const floating[::1] values,
     const floating[::1] item_values, const floating* slope, double* gradient,
 ) noexcept nogil:
     """Add x_iu sum_j slope_j x_jv, for words u of a query and v linked to them."""
-    cdef int64_t k, e, p, last = w.indptr[query + 1]
-    cdef floating total
+    cdef int64_t k, e, last = w.indptr[query + 1]
     for k in range(w.indptr[query], last):
         if k + 3 * AHEAD < last:
             prefetch(&w.entry_start[w.words[k + 3 * AHEAD]])
@@ -430,16 +409,27 @@ cdef void add_gradient(
                     w.entry_range[e, 0], w.entry_range[e, 1], w.items, item_values)
                 prefetch(&gradient[w.entry_pair[e]])
         for e in range(w.entry_start[w.words[k]], w.entry_start[w.words[k] + 1]):
-            total = 0.0
-            for p in range(w.entry_range[e, 0], w.entry_range[e, 1]):
-                total += slope[w.items[p]] * item_values[p]
-            gradient[w.entry_pair[e]] += values[k] * total
+            gradient[w.entry_pair[e]] += values[k] * sum_postings(
+                w.entry_range[e, 0], w.entry_range[e, 1], w.items, item_values, slope)
 
 
-cdef void clear(Py_ssize_t n, double* x) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        x[i] = 0.0
+cdef inline floating sum_postings(
+    int64_t first, int64_t last, const int32_t[::1] items,
+    const floating[::1] item_values, const floating* slope,
+) noexcept nogil:
+    """Return sum_j slope_j x_jv over postings, by four independent sums."""
+    cdef int64_t p = first
+    cdef floating a = 0.0, b = 0.0, c = 0.0, d = 0.0
+    while p + 4 <= last:
+        a += slope[items[p]] * item_values[p]
+        b += slope[items[p + 1]] * item_values[p + 1]
+        c += slope[items[p + 2]] * item_values[p + 2]
+        d += slope[items[p + 3]] * item_values[p + 3]
+        p += 4
+    while p < last:
+        a += slope[items[p]] * item_values[p]
+        p += 1
+    return (a + b) + (c + d)
 
 
 def collect(
@@ -451,7 +441,7 @@ def collect(
     double[:, ::1] gradient,             # in, out: part, pair
     double[::1] out,                     # out
 ):
-    """Add what self-similarities contribute, and sum up the parts."""
+    """Add the contribution of the self-similarities, and sum the parts."""
     cdef Py_ssize_t n_parts = gradient.shape[0], n_items = self_slope.shape[1]
     cdef Py_ssize_t n_pairs = gradient.shape[1], n_chunks
     cdef Py_ssize_t part, item, p, i, chunk

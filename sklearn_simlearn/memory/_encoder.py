@@ -1,15 +1,15 @@
 """Sets of queries as vectors, or as weights of their members."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.encoders import Encoder, storable
 from sklearn_simlearn._core.groups import Sets, read_groups
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.memory._weights import (
     KernelSpace,
@@ -24,7 +24,7 @@ Space = VectorSpace | KernelSpace
 @storable
 @dataclass(frozen=True, eq=False)
 class Pooling:
-    """How the queries of a set are weighted; see `MemoryVectorQuery`."""
+    """Weighting of the queries of a set; see `MemoryVectorQuery`."""
 
     method: str
     alpha: float
@@ -43,12 +43,12 @@ class Pooling:
         return weights, np.ones(len(sets.rows))
 
     def factors(self, space: Space, sets: Sets) -> np.ndarray:
-        """Return what the queries are multiplied by before they are pooled."""
+        """Return the factors of the queries before they are pooled."""
         weights, scale = self.weights(space, sets)
         return weights * scale
 
     def scores(self, space: Space, sets: Sets, items: Matrix) -> np.ndarray:
-        """Return the sums of the scores of each set's queries, or the largest."""
+        """Return the sum, or the maximum, of the scores of each set's queries."""
         compare, n_items = space.compare_with(items), items.shape[0]
         S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
         n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
@@ -67,7 +67,7 @@ class MemoryEncoder(Encoder):
     Parameters
     ----------
     pooling : Pooling
-        How the queries of a set are weighted.
+        Weighting of the queries of a set.
 
     base : Encoder or None
         Encodes the queries and items; None for the rows themselves.
@@ -75,6 +75,10 @@ class MemoryEncoder(Encoder):
 
     pooling: Pooling
     base: Encoder | None
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the base, or of the features."""
+        return names if self.base is None else self.base.name_columns(names)
 
     def space(self, X: Matrix) -> VectorSpace:
         """Return the vectors of the queries."""
@@ -92,7 +96,7 @@ class MemoryEncoder(Encoder):
         return space.sums(lambda block: self.pooling.factors(space, block), sets)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return the items of the base, or the rows, scaled if asked."""
+        """Return the items of the base, or the rows, scaled if `normalize` is set."""
         if self.base is not None:
             return self.base.items(X)
         return unit_rows(X) if self.pooling.normalize else X
@@ -100,7 +104,7 @@ class MemoryEncoder(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedEncoder(Encoder):
-    """Sets of queries that are known by their similarities only.
+    """Sets of queries that are given by their similarities only.
 
     A set is encoded as the weights of its queries, and an item is a row of similarities
     to the queries.
@@ -131,6 +135,6 @@ def check_poolable(pooling: Pooling, sets: Sets) -> None:
     """Raise if the sets cannot be encoded as one vector each."""
     if pooling.method == "max" and sets.sizes.max() > 1:
         raise ValueError(
-            'The maximum of scores is not an inner product: with method="max" use '
+            'The maximum of scores is not an inner product. With method="max", use '
             "`similarity`, or `transform` without groups."
         )

@@ -1,4 +1,4 @@
-"""The membership test: is an item related to a query of a set?"""
+"""Test whether an item is related to a query of a set."""
 
 import numpy as np
 
@@ -12,12 +12,12 @@ def check_testable(memory) -> None:
     """Raise unless the scores of a MemoryVectorQuery have known distributions."""
     if memory.base_similarity is not None or not memory.normalize:
         raise ValueError(
-            "The membership test compares directions in the space of X: it needs "
+            "The membership test compares directions in the space of X. It needs "
             "base_similarity=None and normalize=True."
         )
     if memory.method == "max":
         raise ValueError(
-            'The maximum of scores is not normal: method="max" has no membership test.'
+            'The maximum of scores is not normal, so method="max" has no such test.'
         )
 
 
@@ -29,7 +29,7 @@ def log_likelihood_ratio(
     method: str,
     cosine: float,
 ) -> np.ndarray:
-    """Log density of scores of related items over that of unrelated ones.
+    """Return the log ratio of the densities of related and unrelated items' scores.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ def log_likelihood_ratio(
         Vectors of the sets.
 
     space : VectorSpace
-        Of the queries.
+        Space of the queries.
 
     sets : Sets
-        Queries that belong together.
+        Sets of queries.
 
     method : {"memory", "sum", "average"}
-        How the vectors are made.
+        Method that made the vectors.
 
     cosine : float
         Cosine of a related item with its query.
@@ -55,11 +55,11 @@ def log_likelihood_ratio(
     -------
     ratio : ndarray of shape (n_sets, n_items)
     """
-    # Mean under H2, variance under H1, and the share of it that is left under H2.
+    # Mean under H2, variance under H1, and the ratio of the variances H2 / H1.
     n, n_features = sets.sizes, M.shape[1]
     remains = np.full(len(n), 1 - cosine**2)
     if method == "memory":
-        # (memory-h1), (memory-h2); X m = 1 but for a ridge or linear dependence.
+        # (memory-h1), (memory-h2); X m = 1 without a ridge and linear dependence.
         total = space.sums(lambda block: unit_scale(space, block.rows), sets)
         mean = cosine * row_dots(M, total) / n
         variance = row_dots(M, M) / n_features
@@ -74,8 +74,8 @@ def log_likelihood_ratio(
 
 
 def _log_ratio(score, mean, variance, remains):
-    """log N(score; mean, remains * variance) - log N(score; 0, variance)."""
+    """Return log N(score; mean, remains * variance) - log N(score; 0, variance)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (score**2 - (score - mean) ** 2 / remains) / variance - np.log(remains)
-    # The vector of an empty set carries no evidence.
+    # A vector of zeros gives no evidence.
     return np.where(variance > 0, ratio / 2, 0)

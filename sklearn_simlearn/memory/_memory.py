@@ -1,7 +1,7 @@
 """Several images of one object as one query (memory vectors)."""
 
 from numbers import Real
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.groups import name_sets, read_groups
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
+from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.sklearn import (
     HasMethods,
@@ -19,13 +21,10 @@ from sklearn_simlearn._core.sklearn import (
     fit_context,
     validate_params,
 )
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
-from sklearn_simlearn.memory._encoder import (
-    MemoryEncoder,
-    Pooling,
-    PrecomputedEncoder,
-)
+from sklearn_simlearn.memory._encoder import MemoryEncoder, Pooling, PrecomputedEncoder
 from sklearn_simlearn.memory._membership import check_testable, log_likelihood_ratio
 from sklearn_simlearn.memory._weights import (
     KernelSpace,
@@ -37,7 +36,7 @@ from sklearn_simlearn.metrics import map_scorer
 
 
 def _has_vectors(memory):
-    """Whether the similarity of single queries is an inner product."""
+    """Return True if the similarity of single queries is an inner product."""
     base = getattr(memory, "base_similarity_", memory.base_similarity)
     return base is None or isinstance(base, str) or _has_encodings(base)
 
@@ -46,8 +45,8 @@ def _has_encodings(base):
     return hasattr(base, "encoder_") or isinstance(base, EncodedSimilarityMixin)
 
 
-class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
-    r"""Several images of one object, queried by a single vector.
+class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
+    r"""One query vector for several images of one object.
 
     The memory vector [1]_ of a set of queries :math:`x_1, \dots, x_n`, the rows of
     :math:`X`, is the shortest vector that is equally similar to all of them:
@@ -57,36 +56,38 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         m = X^\top w = \sum_i w_i x_i, \qquad w = (X X^\top)^{+} \mathbf{1},
         \qquad\text{so that}\quad X m = \mathbf{1}
 
-    where the queries are linearly independent, and :math:`X m` comes closest to it in
-    least squares where they are not. Queries that resemble each other share their
-    weight, so what is rare in the set counts as much as what is frequent. A ridge keeps
-    it close to the average query, which has equal weights. Read more in the
+    if the queries are linearly independent. Otherwise, :math:`X m` is closest to
+    :math:`\mathbf{1}` in least squares. Queries that resemble each other share their
+    weight, so a rare view of the object counts as much as a frequent one. A ridge draws
+    the vector towards the average query, which has equal weights. Read more in the
     :ref:`User Guide <memory>`.
 
     Parameters
     ----------
     base_similarity : similarity estimator, "precomputed" or None, default=None
-        What the Gram matrix and the scores come from: a learner, a hand-made similarity
-        or any estimator with a method `similarity`. It is cloned and fitted by `fit`;
-        wrap a fitted one in :class:`~sklearn.frozen.FrozenEstimator` to use it as it
-        is. None is the inner product of the rows. With "precomputed" the rows of a
-        square `X` hold the similarities of the queries to each other.
+        Similarity of single queries and items, for the Gram matrix and the scores: a
+        learner, a hand-made similarity or any estimator with a method `similarity`.
+        `fit` clones and fits it; to use an estimator that is fitted already, wrap it in
+        :class:`~sklearn.frozen.FrozenEstimator`. None is the inner product of the rows.
+        With "precomputed", the rows of a square `X` hold the similarities of the
+        queries to each other.
 
     method : {"memory", "sum", "average", "max"}, default="memory"
-        What a set of queries scores an item: the inner product with the memory vector,
-        the sum, the average or the maximum of the scores of its queries. The sum and
-        the average rank as the average query does. The maximum has no vector: it has
-        `similarity` and `score`, but `transform` takes sets of one query only.
+        Score of an item for a set of queries: the inner product with the memory vector,
+        or the sum, the average or the maximum of the scores of the queries. The sum and
+        the average give the same ranking as the average query. The maximum is not an
+        inner product: `similarity` and `score` support it, but `transform` accepts only
+        sets of one query.
 
     alpha : float, default=3.0
         Ridge that draws the memory vector towards the sum, as in generalised max
         pooling [2]_: :math:`w = (1 + \alpha) (X X^\top + \alpha I)^{-1} \mathbf{1}`.
-        The factor leaves the ranking alone and makes ``alpha=inf`` the sum itself; 0
-        is the memory vector of [1]_.
+        The factor does not change the ranking; with it, ``alpha=inf`` is the sum
+        itself. 0 is the memory vector of [1]_, as in `from_paper`.
 
     normalize : bool, default=True
         Scale queries and items to unit length. With a `base_similarity`, queries are
-        scaled to a self-similarity of 1 and items are left as they are.
+        scaled to a self-similarity of 1 and items are not scaled.
 
     Attributes
     ----------
@@ -108,12 +109,13 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
     Notes
     -----
     A set of n queries with d features costs ``O(n ** 2 * d + n ** 3)`` time, or
-    ``O(n * d ** 2 + d ** 3)`` where n exceeds d and there is no `base_similarity`; of
-    sparse queries only stored values count. The system is solved in double precision
-    whatever the data. Where it is close to singular its eigenvalues decide: those
-    within rounding of zero are left out, which is the pseudo-inverse. So are negative
-    ones, of a similarity that is no kernel; if none is left, the weights are those of
-    the sum. Of a similarity that is not symmetric, the mean of both directions is used.
+    ``O(n * d ** 2 + d ** 3)`` if n exceeds d and there is no `base_similarity`. For
+    sparse queries, d is the number of stored values. The system is solved in double
+    precision for data of any type. If it is close to singular, the pseudo-inverse is
+    used: eigenvalues within rounding of zero are dropped. So are negative eigenvalues,
+    which occur if the similarity is not a kernel. If all eigenvalues are dropped, the
+    weights are those of the sum. If a similarity is not symmetric, the mean of both
+    directions is used.
 
     References
     ----------
@@ -155,9 +157,11 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         "normalize": ["boolean"],
     }
 
+    _paper_parameters = {"method": "memory", "alpha": 0.0, "normalize": True}
+
     def __init__(
         self,
-        base_similarity=None,
+        base_similarity: BaseEstimator | Literal["precomputed"] | None = None,
         *,
         method: str = "memory",
         alpha: float = 3.0,
@@ -169,8 +173,8 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         self.normalize = normalize
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: MatrixLike, y: MatrixLike | None = None) -> Self:
-        """Fit the base similarity, if there is one; nothing else is learned.
+    def fit(self, X: MatrixLike, y: TargetLike | None = None) -> Self:
+        """Fit the base similarity, if there is one. Nothing else is learned.
 
         Parameters
         ----------
@@ -178,7 +182,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Training samples; square with ``base_similarity="precomputed"``.
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), default=None
-            Labels or relevance matrix for a `base_similarity` that learns from them.
+            Labels, relevance matrix or judgements for a `base_similarity` that learns.
 
         Returns
         -------
@@ -187,6 +191,9 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         """
         with replacing_state(self):
             rows = self._check_rows(X, reset=True)
+            if isinstance(y, Judgements):
+                check_judgements(y, rows.shape[0])
+                self._check_rows(y.documents)
             if self._is_precomputed:
                 check_square(rows)
             elif self.base_similarity is not None:
@@ -208,7 +215,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
     def fit_transform(
         self,
         X: MatrixLike,
-        y: MatrixLike | None = None,
+        y: TargetLike | None = None,
         *,
         groups: ArrayLike | None = None,
     ) -> Matrix:
@@ -233,9 +240,9 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         return self.fit(X, y).transform(X, groups=groups)
 
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
-        """One vector for each set of queries.
+        """Encode each set of queries as one vector.
 
-        Its inner products with the rows of `transform_database` are the similarity.
+        The inner products with the rows of `transform_database` are the similarity.
 
         Parameters
         ----------
@@ -243,16 +250,16 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Queries.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query: integers, strings, anything that can be sorted. Each
-            query is a set of its own if None.
+            Set of each query: integers, strings, or other values that can be sorted. If
+            None, each query is its own set.
 
         Returns
         -------
         M : ndarray or csr_array of shape (n_sets, n_features_out)
-            One row for each group, in the sorted order of ``np.unique(groups)``, which
-            is also the index of a pandas frame; in the order of `X` without groups.
-            With ``base_similarity="precomputed"``, the weights of the queries, zero for
-            those of other sets.
+            One row for each group, in the order of ``np.unique(groups)``, which is also
+            the index of a pandas frame; in the order of `X` without groups. With
+            ``base_similarity="precomputed"``, a row holds the weights of the queries,
+            zero for queries of other sets.
         """
         check_is_fitted(self)
         X = self._check_rows(X)
@@ -288,7 +295,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         Y: MatrixLike | None = None,
         groups: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Similarity of every set of queries to every item.
+        """Return the similarity of every set of queries to every item.
 
         Parameters
         ----------
@@ -299,7 +306,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Items; `X` itself if None.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query; each is a set of its own if None.
+            Set of each query. If None, each query is a separate set.
 
         Returns
         -------
@@ -324,10 +331,10 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
         *,
         return_gram: bool = False,
     ) -> np.ndarray | tuple[np.ndarray, list[np.ndarray]]:
-        """Weight of each query in the vector of its set.
+        """Return the weight of each query in the vector of its set.
 
-        The smaller the weight, the more of the query is in the rest of its set. The
-        weights belong to the queries after normalisation.
+        A small weight means that the rest of the set resembles the query. The weights
+        apply to the queries after normalisation.
 
         Parameters
         ----------
@@ -335,10 +342,10 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Queries.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query; each is a set of its own if None.
+            Set of each query. If None, each query is a separate set.
 
         return_gram : bool, default=False
-            Return the Gram matrices too.
+            Return the Gram matrices, too.
 
         Returns
         -------
@@ -375,9 +382,9 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Test whether items are related to a query of a set.
 
-        Under H1 an item is a random direction, under H2 it has the given cosine with a
-        query of the set; see the :ref:`User Guide <memory>`. The test needs
-        ``base_similarity=None`` and ``normalize=True``, and any method but "max".
+        Under H1, an item is a random direction. Under H2, it has the given cosine with
+        a query of the set; see the :ref:`User Guide <memory>`. The test requires
+        ``base_similarity=None``, ``normalize=True`` and a method other than "max".
 
         Parameters
         ----------
@@ -388,7 +395,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             Items.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query; each is a set of its own if None.
+            Set of each query. If None, each query is a separate set.
 
         cosine : float, default=0.5
             Cosine of a related item with its query.
@@ -400,7 +407,7 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
 
         log_likelihood_ratio : ndarray of shape (n_sets, n_items)
             Logarithm of the density of the score under H2 over that under H1. A
-            positive value speaks for a relation.
+            positive value is evidence of a relation.
         """
         check_is_fitted(self)
         check_testable(self)
@@ -414,13 +421,13 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
     def score(
         self,
         X: MatrixLike,
-        y: MatrixLike,
+        y: TargetLike,
         sample_weight: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Mean average precision, each set of queries searching what is outside it.
+        """Return the mean average precision; each set queries the other samples.
 
         Parameters
         ----------
@@ -432,11 +439,11 @@ class MemoryVectorQuery(EncodedSimilarityMixin, BaseEstimator):
             is relevant to a set if it is relevant to all its queries.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries. That of a set is their mean.
+            Weights of the samples as queries. The weight of a set is their mean.
 
         groups : array-like of shape (n_samples,), default=None
-            Set of each sample, -1 or None for those that do not query; each sample is
-            a query of its own if None.
+            Set of each sample, -1 or None for those that do not query. If None, each
+            sample queries alone.
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None

@@ -3,7 +3,7 @@
 A collection of sets is given by `rows` and `offsets`: set s holds the rows
 rows[offsets[s]] to rows[offsets[s + 1] - 1] of the data, and its Gram matrix lies row
 by row in a flat array, right after that of set s - 1. All arithmetic is in double
-precision, whatever the data: a Gram matrix squares the condition of its set.
+precision, since a Gram matrix squares the condition of its set.
 
 Notation and equation labels are those of doc/learners/memory.rst.
 """
@@ -19,8 +19,8 @@ ctypedef fused index_t:
     int32_t
     int64_t
 
-# A Cholesky pivot below this share of the largest diagonal entry leaves the set to the
-# caller, who looks at its eigenvalues.
+# If a Cholesky pivot is below this share of the largest diagonal entry, the caller
+# solves the system of the set by its eigenvalues.
 cdef double SMALLEST_PIVOT = 1e-8
 
 
@@ -31,7 +31,7 @@ def dense_grams(
     const Py_ssize_t[::1] offsets,       # in
     double[::1] grams,                   # out
 ):
-    """K = (Q D' + D Q') / 2 for the rows of each set."""
+    """Compute K = (Q D' + D Q') / 2 for the rows of each set."""
     cdef Py_ssize_t n_features = Q.shape[1]
     cdef Py_ssize_t largest = largest_set(offsets)
     cdef bint same = &Q[0, 0] == &D[0, 0]
@@ -70,7 +70,7 @@ def sparse_grams(
     const Py_ssize_t[::1] offsets,       # in
     double[::1] grams,                   # out
 ):
-    """The same for sparse rows: each query is spread out once, then read by all."""
+    """Compute the same for sparse rows; each query is made dense once."""
     cdef Py_ssize_t s, i, j, n, start = 0
     cdef Py_ssize_t row, slot
     cdef double total
@@ -105,7 +105,7 @@ def solve_grams(
     double[::1] weights,                 # out
     unsigned char[::1] solved,           # out: 0 where the weights are yet to be found
 ):
-    """(memory-ridge)  weights = ((1 - shrinkage) K + shrinkage I)^-1 1, by Cholesky."""
+    """Solve ((1 - shrinkage) K + shrinkage I) w = 1 by Cholesky: (memory-ridge)."""
     cdef Py_ssize_t largest = largest_set(offsets)
     cdef Py_ssize_t s, i, j, n, start = 0
     cdef int n_, info, one = 1
@@ -153,7 +153,7 @@ def dense_sums(
     const double[::1] weights,           # in: one for each of `rows`
     floating[:, ::1] sums,               # out
 ):
-    """(memory-dual)  m = sum_i w_i q_i for each set."""
+    """Compute m = sum_i w_i q_i for each set: (memory-dual)."""
     cdef Py_ssize_t n_features = Q.shape[1]
     cdef Py_ssize_t s, i, j
     cdef double w

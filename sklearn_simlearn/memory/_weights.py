@@ -1,4 +1,4 @@
-"""Weights of the queries of many sets: Gram matrices, their systems, weighted sums.
+"""Weights of the queries in sets: Gram matrices, linear systems and weighted sums.
 
 Notation and equation labels are those of doc/learners/memory.rst.
 """
@@ -20,13 +20,13 @@ from sklearn_simlearn.memory._memory_fast import (
     sparse_grams,
 )
 
-# Numbers that a call of a kernel works on, so that a dense set is still in the cache
-# when its weights are known; also what bounds the memory and lets Ctrl-C through.
+# Number of values that a call of a kernel processes. A dense set is then still in the
+# cache when its weights are known, memory is bounded, and Ctrl-C is not delayed.
 NUMBERS_PER_CALL = 2**21
 
-# Eigenvalues of a Gram matrix, relative to the largest and to its size, that are noise:
-# of the order of its own rounding in double precision, or of the square of the rounding
-# of the queries in single precision, which happens to be the same.
+# Eigenvalues of a Gram matrix below this, relative to the largest and to the size of
+# the matrix, are noise. This is the order of its rounding in double precision, and of
+# the squared rounding of queries in single precision.
 NOISE = 64 * np.finfo(np.float64).eps
 
 
@@ -39,8 +39,8 @@ class VectorSpace:
         The queries.
 
     D : ndarray or csr_array of shape (n_queries, n_features)
-        The same as items, for the similarities of queries to each other. It may be `Q`
-        itself.
+        The queries encoded as items, for their similarities to each other. It may be
+        `Q` itself.
     """
 
     noise = NOISE
@@ -55,7 +55,7 @@ class VectorSpace:
         self.width = Q.shape[1]
 
     def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
-        """Sets whose Gram matrices one call of a kernel forms."""
+        """Yield the sets whose Gram matrices one call of a kernel computes."""
         if self.is_sparse:
             stored = np.diff(self.Q.indptr) + np.diff(self.D.indptr)
             per_query = np.add.reduceat(stored[sets.rows], sets.offsets[:-1])
@@ -64,7 +64,7 @@ class VectorSpace:
         return sets.blocks(sets.sizes * (sets.sizes + per_query), NUMBERS_PER_CALL)
 
     def grams(self, sets: Sets) -> np.ndarray:
-        """Gram matrices of all sets, one after the other."""
+        """Return the Gram matrices of all sets, one after the other."""
         grams = np.empty(np.sum(sets.sizes**2))
         if not self.is_sparse:
             dense_grams(self.Q, self.D, sets.rows, sets.offsets, grams)
@@ -79,14 +79,14 @@ class VectorSpace:
         return grams
 
     def sums(self, factors: Callable[[Sets], np.ndarray], sets: Sets) -> Matrix:
-        """(memory-dual)  Sum of the queries of each set, each times its factor."""
+        """Return the weighted sum of the queries of each set: (memory-dual)."""
         if not self.is_sparse:
             M = np.empty((len(sets.sizes), self.width), dtype=self.dtype)
             for start, block in self.blocks(sets):
                 out = M[start : start + len(block.sizes)]
                 dense_sums(self.Q, block.rows, block.offsets, factors(block), out)
             return M
-        # One product for all sets: each costs a scratch as wide as the data.
+        # One product for all sets, since each product allocates an array of full width.
         factor = np.concatenate([factors(block) for _, block in self.blocks(sets)])
         pool = sparse.csr_array(
             (factor, sets.rows, sets.offsets),
@@ -95,18 +95,18 @@ class VectorSpace:
         return canonical_csr((pool @ self.Q).astype(self.dtype))
 
     def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from rows of queries to their inner products with all items."""
+        """Return a function from rows of queries to their products with all items."""
         products = products_with(items)
         return lambda rows: products(self.Q[rows])
 
 
 class KernelSpace:
-    """Queries known by their similarities to each other and to the items.
+    """Queries that are given by their similarities to each other and to the items.
 
     Parameters
     ----------
     compare : callable
-        From rows of `X` and some items to the similarities of both.
+        Function of rows of `X` and of items that returns their similarities.
 
     X : ndarray or csr_array of shape (n_queries, n_features)
         The queries.
@@ -121,13 +121,13 @@ class KernelSpace:
         self.noise = 64 * np.finfo(self.dtype).eps
 
     def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
-        """Sets whose Gram matrices are formed together."""
+        """Yield the sets whose Gram matrices are computed together."""
         return sets.blocks(sets.sizes**2, NUMBERS_PER_CALL)
 
     def grams(self, sets: Sets) -> np.ndarray:
-        """Gram matrices of all sets, one after the other."""
-        # Several small sets at a time: a call costs more than the numbers that are
-        # computed in vain.
+        """Return the Gram matrices of all sets, one after the other."""
+        # Several small sets at a time: a call costs more than computing similarities
+        # between sets, which are not used.
         grams = []
         for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
             K = self._compare(block.rows, self.X[block.rows]).astype(np.float64)
@@ -137,13 +137,15 @@ class KernelSpace:
         return np.concatenate(grams)
 
     def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from rows of queries to their similarities to all items."""
+        """Return a function from rows of queries to their similarities to all items."""
         return lambda rows: self._compare(rows, items)
 
 
 def unit_scale(space: VectorSpace | KernelSpace, rows: np.ndarray) -> np.ndarray:
-    """Factors that give queries a similarity of 1 to themselves; 1 where it is not
-    positive."""
+    """Return factors that scale queries to self-similarity 1.
+
+    The factor is 1 if the self-similarity is not positive.
+    """
     scale = np.ones(len(rows))
     own = space.grams(sets_of_one(rows))
     scale[own > 0] = 1 / np.sqrt(own[own > 0])
@@ -153,21 +155,21 @@ def unit_scale(space: VectorSpace | KernelSpace, rows: np.ndarray) -> np.ndarray
 def memory_weights(
     space: VectorSpace | KernelSpace, sets: Sets, shrinkage: float, *, normalize: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(memory-ridge) for all sets.
+    """Solve (memory-ridge) for all sets.
 
     Parameters
     ----------
     space : VectorSpace or KernelSpace
-        Where the queries live.
+        Space of the queries.
 
     sets : Sets
-        The sets, as `space.blocks` gives them.
+        Sets that `space.blocks` yields.
 
     shrinkage : float
         The number h of (memory-ridge), from 0 to 1.
 
     normalize : bool
-        Whether queries are scaled to a similarity of 1 to themselves.
+        True if queries are scaled to self-similarity 1.
 
     Returns
     -------
@@ -195,7 +197,7 @@ def _gram_weights(space, sets, shrinkage, normalize):
     solve_grams(
         grams, sets.offsets, shrinkage, normalize, scale, weights, solved.view(np.uint8)
     )
-    # What Cholesky could not be trusted with, one size of sets at a time.
+    # Systems that are close to singular, one size of sets at a time.
     first = np.append(0, np.cumsum(sets.sizes**2))
     for n in np.unique(sets.sizes[~solved]):
         left = np.flatnonzero(~solved & (sets.sizes == n))
@@ -206,7 +208,7 @@ def _gram_weights(space, sets, shrinkage, normalize):
 
 
 def _pseudo_solve(K, shrinkage, noise):
-    """(memory-pinv)  K^+ 1 of several matrices, of their positive part."""
+    """Return K^+ 1 of several matrices, of their positive part: (memory-pinv)."""
     n = K.shape[-1]
     eigenvalues, U = np.linalg.eigh(K)
     eigenvalues = (1 - shrinkage) * np.maximum(eigenvalues, 0) + shrinkage
@@ -214,14 +216,14 @@ def _pseudo_solve(K, shrinkage, noise):
     inverse = np.zeros_like(eigenvalues)
     np.divide(1, eigenvalues, out=inverse, where=eigenvalues > n * noise * largest)
     weights = np.einsum("sij,sj->si", U, inverse * U.sum(axis=1))
-    # 1' K^+ 1 is at least n / largest where 1 is not in the part that was left out.
+    # 1' K^+ 1 is at least n / largest if 1 is not in the null space.
     empty = weights.sum(axis=1) * largest[:, 0] <= 1e-9 * n
     weights[empty] = 1
     return weights
 
 
 def _tall_weights(X, shrinkage, normalize):
-    """The same for one set of more queries than features, by the matrix X' X."""
+    """Return the weights of one set of more queries than features, by X' X."""
     n = X.shape[0]
     X = X.astype(np.float64)
     scale = np.ones(n)
@@ -234,7 +236,7 @@ def _tall_weights(X, shrinkage, normalize):
     if not keep.any():
         return np.ones(n), scale
     eigenvalues, V = eigenvalues[keep], V[:, keep]
-    # In the span of the queries U = X V / sqrt(eigenvalues), then outside it.
+    # In the span of the queries U = X V / sqrt(eigenvalues), then outside of it.
     on_features = V.T @ np.asarray(X.sum(axis=0)).ravel() / eigenvalues
     inverse = 1 / ((1 - shrinkage) * eigenvalues + shrinkage)
     weights = X @ (V @ (inverse * on_features))
@@ -246,7 +248,7 @@ def _tall_weights(X, shrinkage, normalize):
 def scaled_grams(
     space: VectorSpace | KernelSpace, sets: Sets, scale: np.ndarray
 ) -> list[np.ndarray]:
-    """Similarities of the queries of each set, after normalisation."""
+    """Return the similarities of the queries of each set, after normalisation."""
     last = np.cumsum(sets.sizes**2)[:-1]
     parts = np.split(scale[:, None], sets.offsets[1:-1])
     grams = np.split(space.grams(sets), last)
@@ -257,9 +259,9 @@ def scaled_grams(
 
 
 def check_square(X: Matrix) -> None:
-    """Raise unless precomputed similarities have as many columns as rows."""
+    """Raise unless precomputed similarities are a square matrix."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
-            'With base_similarity="precomputed", X must hold the similarities of the '
-            f"queries to each other, so be square; got shape {X.shape}."
+            'With base_similarity="precomputed", X must be the square matrix of the '
+            f"similarities of the queries to each other; got shape {X.shape}."
         )

@@ -1,8 +1,8 @@
-"""OASIS on partitions: a ranker per stream of shuffled batches, and their mean.
+"""OASIS on partitions: train one ranker per stream of shuffled batches; average them.
 
-The objective is convex in W, so the mean of rankers is no worse than they are on
-average (section 5.4 of the paper). What a sample of the data can tell, which is the
-choice of the hold-out and the coordinates to learn in, is told by one.
+The objective is convex in W, so the mean of the rankers is not worse than their average
+(section 5.4 of the paper). The hold-out and the coordinates to learn in need only a
+sample of the data, which one process reads.
 """
 
 from operator import add
@@ -26,12 +26,12 @@ from sklearn_simlearn.oasis._steps import Rankers, Settings, draw_stream
 
 
 class Lesson:
-    """How rankers learn from a batch.
+    """Parameters with which rankers learn from a batch.
 
     Parameters
     ----------
     settings : Settings
-        What decides on the steps.
+        Parameters of the steps.
 
     n_models : int
         Rankers per batch.
@@ -40,7 +40,7 @@ class Lesson:
         Pairs up to this count as irrelevant.
 
     coordinates : Coordinates or None
-        Those to learn in; the samples as they are if None.
+        Coordinates to learn in; the unchanged samples if None.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Lesson:
         return X if self.coordinates is None else self.coordinates(X)
 
     def draw(self, relevance, rng):
-        """Streams of triplets, one per ranker."""
+        """Return one stream of triplets per ranker."""
         sampler = triplet_sampler(relevance, threshold=self.threshold)
         n_negatives = 1 if self.coordinates is None else N_NEGATIVES
         return [
@@ -69,7 +69,7 @@ class Lesson:
 
 
 class Ranker:
-    """A ranker on its way through batches."""
+    """A ranker that learns from one batch after another."""
 
     def __init__(self, W: np.ndarray, n_triplets=0, n_updates=0, losses=()):
         self.W = W
@@ -82,7 +82,7 @@ class Ranker:
 
 
 def learn_batch(lesson, ranker, batch, n_triplets, rng):
-    """The ranker after it has seen so many triplets, the last ones from a batch."""
+    """Return the ranker after `n_triplets` triplets, the last ones from a batch."""
     relevance = check_relevance(batch.y)
     if not relevance.find_queries().any():
         return ranker
@@ -103,9 +103,9 @@ def learn_batch(lesson, ranker, batch, n_triplets, rng):
 
 
 def learn_rankers(partitions, lesson, W, n_triplets, rng):
-    """The mean of all rankers, and the attributes that tell how they learned.
+    """Return the mean of all rankers and the attributes of the fit.
 
-    Each visits `n_triplets`, spread over the rounds of batches.
+    Each ranker visits `n_triplets`, spread over the rounds of batches.
     """
     from dask import compute, delayed
 
@@ -129,7 +129,7 @@ def learn_rankers(partitions, lesson, W, n_triplets, rng):
     if not rankers:
         raise ValueError(
             "y holds no triplet in any of the batches that the partitions of X were "
-            "shuffled into. It takes two samples of one class and one outside it."
+            "shuffled into. A triplet has two samples of one class and one of another."
         )
     seen, updates, losses = zip(*[r for r in reports if r[0] > 0], strict=True)
     n_points = min(map(len, losses))
@@ -142,7 +142,7 @@ def learn_rankers(partitions, lesson, W, n_triplets, rng):
 
 
 def _mean(values):
-    """The mean of delayed matrices; no worker needs more than two at a time."""
+    """Return the mean of delayed matrices; a worker needs at most two at a time."""
     from dask import compute, delayed
 
     n_values = len(values)
@@ -155,7 +155,7 @@ def _mean(values):
 
 
 def learn_plain(oasis, X, y, rng, serve):
-    """Fitted attributes of the plain form; `serve` makes a model of W."""
+    """Return the fitted attributes of the plain form; `serve` makes a model of W."""
     partitions = Partitions(oasis, X, y)
     settings = oasis._settings()._replace(n_jobs=1)
     lesson = Lesson(settings, oasis.n_models, oasis.relevance_threshold, None)
@@ -165,7 +165,7 @@ def learn_plain(oasis, X, y, rng, serve):
 
 
 def learn_held_out(oasis, X, y, rng, make_path):
-    """Fitted attributes of the form that held-out samples choose.
+    """Return the fitted attributes of the form that held-out samples choose.
 
     ``make_path(X, relevance)`` is the path of a sample in memory.
     """

@@ -1,5 +1,6 @@
 """Encoders of the plain form of OASIS."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,11 @@ from sklearn_simlearn._core.typing import Matrix
 
 @dataclass(frozen=True, eq=False)
 class Bilinear(Encoder):
-    """q' W x: items are stored as they are."""
+    """q' W x: items are stored unchanged."""
 
     W: np.ndarray
+
+    keeps_columns = True
 
     def queries(self, X: Matrix) -> Matrix:
         """Return X W."""
@@ -26,7 +29,7 @@ class Bilinear(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class Factors(Encoder):
-    """q' L' R x, with R = L if there is one factor only."""
+    """q' L' R x, with R = L if there is only one factor."""
 
     left: np.ndarray
     right: np.ndarray | None = None
@@ -45,6 +48,11 @@ class Dissimilarity(Encoder):
     """-(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q, from an encoder of q' W x."""
 
     bilinear: Encoder
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the encoder, and a name of the last two columns."""
+        names = self.bilinear.name_columns(names)
+        return [*names, "(lengths)", "(lengths)"] if len(names) else ()
 
     def queries(self, X: Matrix) -> Matrix:
         """Return the columns of 2 q' W x, 1 and -q' W q."""

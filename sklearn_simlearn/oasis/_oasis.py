@@ -2,27 +2,36 @@
 
 from copy import deepcopy
 from numbers import Integral, Real
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.sparse.linalg import svds
 from sklearn.callback import with_callbacks
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.dask_batches import partial_fit_partitions
+from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.triplets import check_triplets, triplet_sampler
-from sklearn_simlearn._core.typing import MatrixLike
-from sklearn_simlearn._holdout import HOLDOUT, choose, warn_of_no_holdout
-from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
+from sklearn_simlearn._core.typing import MatrixLike, RandomState
+from sklearn_simlearn._holdout import (
+    START,
+    choose,
+    forget_holdout,
+    warn_of_no_holdout,
+)
+from sklearn_simlearn._validation import HOLDOUT_OR_SEVERAL, Validation
+from sklearn_simlearn.base import TripletLearner, callback_steps, replacing_state
 from sklearn_simlearn.oasis._dask import learn_held_out, learn_plain
 from sklearn_simlearn.oasis._encoders import Bilinear, Dissimilarity, Factors
-from sklearn_simlearn.oasis._path import Path
+from sklearn_simlearn.oasis._path import Candidate, Path
 from sklearn_simlearn.oasis._steps import (
     Rankers,
     Settings,
@@ -35,12 +44,12 @@ from sklearn_simlearn.oasis._steps import (
 MAX_GIB = 4
 
 
-class OASIS(SimilarityLearner):
+class OASIS(PaperFormMixin, TripletLearner):
     r"""Bilinear similarity learned online from triplets.
 
     OASIS [1]_ learns a matrix :math:`W` so that :math:`S_W(q, x) = q^\top W x` ranks
     samples relevant to the query above all others by a unit margin. Each triplet
-    :math:`(q, x^+, x^-)` moves :math:`W` just far enough to satisfy it:
+    :math:`(q, x^+, x^-)` changes :math:`W` just enough to satisfy it:
 
     .. math::
 
@@ -49,10 +58,10 @@ class OASIS(SimilarityLearner):
             \frac{\max(0,\, 1 - S_W(q, x^+) + S_W(q, x^-))}
                  {\lVert q \rVert^2 \lVert x^+ - x^- \rVert^2}\right).
 
-    By default it goes from the cosine only as far as held-out samples say that this
-    helps, learns from rows of unit length and hard negatives, and serves the cosine
-    under :math:`W`. ``holdout=None`` is the paper's plain form. The derivations are in
-    the :ref:`User Guide <oasis>`.
+    By default, OASIS learns from rows of unit length and hard negatives, serves the
+    cosine under :math:`W`, and moves away from the cosine only as far as this improves
+    the rankings of held-out samples. `from_paper` returns the form of the paper. The
+    derivations are in the :ref:`User Guide <oasis>`.
 
     Parameters
     ----------
@@ -60,67 +69,75 @@ class OASIS(SimilarityLearner):
         Largest step :math:`\tau`. Smaller values resist label noise.
 
     n_triplets : int, default=100_000
-        Number of triplets drawn and visited, each once. This is the whole training
-        budget: an online learner has no convergence to wait for. With a `holdout`, it
-        is a bound, and held-out samples choose from 1,000, 4,000, 16,000, ... and, for
-        queries of new classes, from no more than these.
+        Number of triplets drawn and visited, each once. There is no convergence
+        criterion. With a `holdout`, it is an upper bound, and held-out samples choose
+        from 1,000, 4,000, 16,000, ... `fit_triplets` does not use it: with a `holdout`,
+        held-out queries choose from 1,000, 4,000, ... and all of the given triplets, in
+        random order; without a `holdout`, all are visited in their order.
 
-    holdout : str or None, default="auto"
+    holdout : str, int or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        What is held out to decide how far to go from the cosine (of tf-idf where `X`
-        holds counts): whole classes, for queries of classes that are not in `y`; or
-        samples, for queries of the classes in `y`. With "samples" and labels, the
-        metric of linear discriminant analysis is tried as a place to start from, too.
-        None learns the plain form, all the way: the rows of `X` as they are, random
-        negatives, and :math:`W` itself.
+        Kind of samples that are held out to decide how far to move away from the cosine
+        (of tf-idf if `X` holds counts): whole classes, for queries of classes that are
+        not in `y`; or samples, for queries of the classes in `y`. Unless `y`
+        holds judgements, metrics in closed form are also tried as a start of :math:`W`.
+        None learns the plain form from all `n_triplets`: the rows of `X` without
+        scaling, random negatives, and :math:`W` itself. An int also learns the plain
+        form, and holds out this number of samples of each class, at least two. They
+        query each other after every 10,000 triplets, and the best :math:`W` is kept.
 
     symmetric : {None, "final", "online", "dissimilarity"}, default=None
-        How the :math:`W` of the plain form is made symmetric: not at all; by
-        :math:`(W + W^\top) / 2` at the end; by the same after every step; or by
-        learning :math:`S_W(q, x) = -(q - x)^\top W (q - x)` instead.
+        Symmetry of the :math:`W` of the plain form: none;
+        :math:`(W + W^\top) / 2` at the end; the same after every step; or learn
+        :math:`S_W(q, x) = -(q - x)^\top W (q - x)` instead.
 
     psd : {None, "final"} or int, default=None
         Project the :math:`W` of the plain form onto the symmetric positive
-        semi-definite matrices: never, at the end, or after every so many triplets and
-        at the end. `transform` then embeds queries and items in the same space.
+        semi-definite matrices: never, at the end, or after every `psd` triplets and at
+        the end. `transform` then embeds queries and items in the same space.
 
     n_components : int, default=None
-        Keep so many dimensions of what was learned: of the embedding, or, in the plain
-        form, of a factorisation of :math:`W`.
+        Number of dimensions to keep, of the embedding or, in the plain form, of a
+        factorisation of :math:`W`.
 
     n_models : int, default=1
-        Train this many rankers on independent triplets, `n_triplets` each, and average
-        them.
+        Number of rankers to train on independent triplets, `n_triplets` each. Their
+        matrices are averaged.
 
     relevance_threshold : float, default=0.0
         With a relevance matrix, the joint probability up to which two samples count as
         irrelevant to each other.
 
     n_jobs : int, default=None
-        Number of rankers to train at a time. The joblib backend in force is used, so a
-        :func:`joblib.parallel_config` spreads the rankers over a cluster.
+        Number of rankers to train at a time, by the current joblib backend. In a
+        :func:`joblib.parallel_config` context, the rankers can run on a cluster.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out and which triplets are drawn. An int makes
-        `fit` repeatable, to the bit and for any `n_jobs`.
+        `fit` exactly repeatable, for any `n_jobs`.
 
     Attributes
     ----------
-    shrinkage_ : float
-        Share of the start in the similarity: 1 where nothing helps. Only with a
-        `holdout`, as the attributes up to `idf_`.
+    share_ : float
+        Share of the start in the similarity; 1 if the start is kept. This attribute and
+        those up to `idf_` are not set in the plain form.
 
     components_ : ndarray of shape (n_components, n_features)
-        The embedding of rows of unit length; not there if `shrinkage_` is 1. In the
+        The embedding of rows of unit length; not set if `share_` is 1. In the
         plain form with `psd`, ``components_.T @ components_`` is :math:`W`, or its best
         approximation of rank `n_components`.
 
     offset_ : ndarray of shape (n_components,)
-        What is subtracted from embedded rows.
+        Vector that is subtracted from embedded rows.
 
-    regularization_ : float or None
-        Of the metric of linear discriminant analysis that :math:`W` started from; None
-        if it started from the identity.
+    metric_ : {"whitened", "discriminant"} or None
+        Metric in closed form that :math:`W` started from: whitening within classes, or
+        the coordinates of a discriminant analysis; None if it started from the
+        identity.
+
+    shrinkage_ : float or None
+        Weight of a multiple of the identity in the covariance within classes, for
+        `metric_`.
 
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if `X` holds counts.
@@ -128,20 +145,24 @@ class OASIS(SimilarityLearner):
     W_ : ndarray of shape (n_features, n_features)
         The learned matrix of the plain form, of the dtype of `X`.
 
+    symmetry_index_ : float
+        Frobenius norm of the symmetric part of `W_`, as a share of the norm of `W_`. It
+        is 1 if :math:`W` is symmetric.
+
     query_components_, item_components_ : ndarray of shape (n_components, n_features)
         In the plain form with `n_components` and no `psd`, the factors:
         ``query_components_.T @ item_components_`` approximates :math:`W`.
 
     loss_curve_ : ndarray of shape (n_intervals,)
-        Mean hinge loss over each 10,000 triplets, every loss taken before its own
+        Mean hinge loss over each 10,000 triplets. Each loss is computed before the
         update.
 
     n_triplets_ : int
         Number of triplets that each ranker has visited, over all calls of
-        `partial_fit`.
+        `partial_fit`. With an int as `holdout`, those that led to `W_`.
 
     n_updates_ : int
-        Number of them that moved :math:`W`, of all rankers.
+        Number of these triplets that changed :math:`W`, over all rankers.
 
     See Also
     --------
@@ -154,10 +175,10 @@ class OASIS(SimilarityLearner):
     directions first, so that the cost of a triplet is bounded; the start keeps all
     features. Then `transform` gives the learned columns after those of the start.
 
-    Of a Dask array or DataFrame, `fit` trains rankers on its cluster, one for each of
-    up to 16 streams of batches that the partitions are shuffled into, and averages
-    them; `n_triplets` are visited by each. The hold-out is drawn from a sample of some
-    20,000 rows, which also tells the directions to learn in. See
+    If `X` is a Dask array or DataFrame, `fit` shuffles its partitions into up to 16
+    streams of batches, trains one ranker per stream on the cluster, with `n_triplets`
+    triplets each, and averages the rankers. A sample of about 20,000 rows serves as
+    hold-out and to find the directions to learn in. See
     :ref:`the User Guide <scaling>`.
 
     In the plain form a triplet costs ``O(n_features ** 2)`` for dense data, done in
@@ -165,8 +186,8 @@ class OASIS(SimilarityLearner):
     of the other two. :math:`W` takes ``n_features ** 2`` numbers. Memory does not
     depend on `n_triplets`.
 
-    BLAS is held to one thread while training, so that results do not depend on the
-    number of cores.
+    BLAS uses one thread while training, so that results do not depend on the number of
+    cores.
 
     References
     ----------
@@ -181,13 +202,13 @@ class OASIS(SimilarityLearner):
     >>> X, y = load_digits(return_X_y=True)
     >>> oasis = OASIS(holdout="samples", random_state=0).fit(X[:900], y[:900])
     >>> round(oasis.score(X[900:], y[900:]), 2)
-    0.82
+    0.83
     """
 
     _parameter_constraints: dict = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "n_triplets": [Interval(Integral, 1, None, closed="left")],
-        "holdout": HOLDOUT,
+        "holdout": HOLDOUT_OR_SEVERAL,
         "symmetric": [StrOptions({"final", "online", "dissimilarity"}), None],
         "psd": [
             StrOptions({"final"}),
@@ -201,19 +222,28 @@ class OASIS(SimilarityLearner):
         "random_state": ["random_state"],
     }
 
+    _paper_parameters = {
+        "C": 0.1,
+        "holdout": None,
+        "symmetric": None,
+        "psd": None,
+        "n_components": None,
+        "n_models": 1,
+    }
+
     def __init__(
         self,
-        C=0.1,
+        C: float = 0.1,
         *,
-        n_triplets=100_000,
-        holdout="auto",
-        symmetric=None,
-        psd=None,
-        n_components=None,
-        n_models=1,
-        relevance_threshold=0.0,
-        n_jobs=None,
-        random_state=None,
+        n_triplets: int = 100_000,
+        holdout: str | int | None = "auto",
+        symmetric: Literal["final", "online", "dissimilarity"] | None = None,
+        psd: Literal["final"] | int | None = None,
+        n_components: int | None = None,
+        n_models: int = 1,
+        relevance_threshold: float = 0.0,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
     ):
         self.C = C
         self.n_triplets = n_triplets
@@ -226,14 +256,23 @@ class OASIS(SimilarityLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _learn(self, X, relevance, advance):
+    def _learn(self, X, relevance, advance, triplets=None):
         rng = make_generator(self.random_state)
-        if self.holdout is None:
+        validation = None
+        if isinstance(self.holdout, Integral):
+            validation = Validation(
+                X, relevance, self.holdout, rng, among_themselves=True
+            )
+            X, relevance = X[validation.train], relevance.take(validation.train)
+        elif self.holdout is None and triplets is not None:
+            return self._learn_given(X, triplets, advance)
+        if self.holdout is None or validation is not None:
             sampler = triplet_sampler(relevance, threshold=self.relevance_threshold)
-            return self._learn_plain(X, self._draw(sampler, rng), advance)
-        path = self._path(X, relevance)
+            streams = self._draw(sampler, rng)
+            return self._learn_plain(X, streams, advance, validation=validation)
+        path = self._path(X, relevance, triplets)
 
-        # From here on the inputs are sound: kernels check nothing.
+        # From here on, the inputs are valid. Kernels do not check them.
         with one_blas_thread():
             choice = choose(path, X, relevance, self.holdout, rng, advance)
             attributes = path.refit(choice.candidate, rng, advance)
@@ -241,14 +280,19 @@ class OASIS(SimilarityLearner):
 
     def _learn_partitions(self, X, y):
         rng = make_generator(self.random_state)
+        if isinstance(self.holdout, Integral):
+            raise ValueError(
+                f"holdout={self.holdout} needs the samples in memory. For a Dask "
+                "collection, pass None, 'auto', 'objects' or 'samples'."
+            )
         if self.holdout is None:
             return learn_plain(self, X, y, rng, self._serve_plain)
         return learn_held_out(self, X, y, rng, self._path)
 
-    def _path(self, X, relevance):
+    def _path(self, X, relevance, triplets=None):
         if self.symmetric is not None or self.psd is not None:
             raise ValueError(
-                "symmetric and psd are for the plain form: set holdout=None with them."
+                "symmetric and psd need the plain form. Set holdout=None to use them."
             )
         return Path(
             X,
@@ -259,6 +303,7 @@ class OASIS(SimilarityLearner):
             known_classes=self.holdout == "samples",
             threshold=self.relevance_threshold,
             settings=self._settings(),
+            triplets=triplets,
         )
 
     # -- the plain form --
@@ -266,12 +311,12 @@ class OASIS(SimilarityLearner):
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
-        self, X: MatrixLike, y: MatrixLike, *, n_features: int | None = None
+        self, X: MatrixLike, y: TargetLike, *, n_features: int | None = None
     ) -> Self:
-        """Go on learning, from `n_triplets` triplets of one batch of samples.
+        """Continue learning, from `n_triplets` triplets of a batch of samples.
 
-        This is the plain form, whatever `holdout` says: a stream leaves nothing to hold
-        out. After a `fit` with a `holdout` it starts anew.
+        This is the plain form, regardless of `holdout`, since a stream has no data to
+        hold out. After a `fit` with a `holdout`, learning starts from the beginning.
 
         Parameters
         ----------
@@ -291,7 +336,8 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
-        with replacing_state(self, afresh=hasattr(self, "shrinkage_")):
+        with replacing_state(self, afresh=hasattr(self, "share_")):
+            forget_holdout(self)
             if is_partitioned(X):
                 self.__dict__.update(partial_fit_partitions(self, X, y))
                 return self
@@ -309,33 +355,13 @@ class OASIS(SimilarityLearner):
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)
-    def fit_triplets(self, X: MatrixLike, triplets: ArrayLike) -> Self:
-        """Learn the plain form from given triplets, each visited once, in their order.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-
-        triplets : array-like of shape (n_triplets, 3)
-            Rows of `X`: a query, a sample relevant to it, and one that is less so.
-
-        Returns
-        -------
-        self : object
-            The estimator itself.
-        """
-        with replacing_state(self):
-            rows = self._check_rows(X, reset=True)
-            self._learn_given(rows, triplets, "fit_triplets")
-        return self
-
-    @with_callbacks
-    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit_triplets(
         self, X: MatrixLike, triplets: ArrayLike, *, n_features: int | None = None
     ) -> Self:
-        """Go on learning the plain form from given triplets, as `partial_fit` does.
+        """Continue learning the plain form from given triplets, as `partial_fit` does.
+
+        A batch has no data to hold out, so a warning is raised unless `holdout` is
+        None.
 
         Parameters
         ----------
@@ -353,10 +379,25 @@ class OASIS(SimilarityLearner):
         self : object
             The estimator itself.
         """
-        with replacing_state(self, afresh=hasattr(self, "shrinkage_")):
+        with replacing_state(self, afresh=hasattr(self, "share_")):
+            forget_holdout(self)
             rows = self._check_batch(X, n_features)
-            self._learn_given(rows, triplets, "partial_fit_triplets")
+            triplets = check_triplets(triplets, rows.shape[0])
+            warn_of_no_holdout(self, "partial_fit_triplets")
+            with callback_steps(self, X, None) as advance:
+                self.__dict__.update(self._learn_given(rows, triplets, advance))
         return self
+
+    @property
+    def symmetry_index_(self) -> float:
+        """Norm of the symmetric part of `W_`, as a share of the norm of `W_`."""
+        check_is_fitted(self)
+        if not hasattr(self, "W_"):
+            raise AttributeError(
+                "Only the plain form has W_ and symmetry_index_: set holdout=None."
+            )
+        norm = linalg.norm(self.W_)
+        return float(linalg.norm((self.W_ + self.W_.T) / 2) / norm) if norm else 1.0
 
     def _check_batch(self, X, n_features):
         if n_features is not None and sparse.issparse(X) and X.shape[1] < n_features:
@@ -367,38 +408,50 @@ class OASIS(SimilarityLearner):
     def _draw(self, sampler, rng):
         return [draw_stream(sampler, stream) for stream in rng.spawn(self.n_models)]
 
-    def _learn_given(self, X, triplets, method):
-        triplets = check_triplets(triplets, X.shape[0])
-        warn_of_no_holdout(self, method)
-        with callback_steps(self, X, None) as advance:
-            attributes = self._learn_plain(
-                X, [given_stream(triplets)], advance, n_triplets=len(triplets)
-            )
-            self.__dict__.update(attributes)
+    def _learn_given(self, X, triplets, advance):
+        """Visit given triplets once, in their order."""
+        stream = given_stream(triplets)
+        return self._learn_plain(X, [stream], advance, n_triplets=len(triplets))
 
-    def _learn_plain(self, X, streams, advance, *, n_triplets=None):
-        """Visit the triplets of the streams, a ranker each, going on from W if any."""
+    def _learn_plain(self, X, streams, advance, *, n_triplets=None, validation=None):
+        """Visit the triplets of the streams, one per ranker; continue from W if given.
+
+        With a `validation`, return the attributes of the best model so far.
+        """
         rankers = Rankers(self._first_W(X), X, streams, self._settings())
         n_triplets_before = getattr(self, "n_triplets_", 0)
         n_updates_before = getattr(self, "n_updates_", 0)
 
-        # From here on the inputs are sound: kernels check nothing.
+        def describe():
+            return self._serve_plain(rankers.average()) | {
+                "loss_curve_": np.array(rankers.losses),
+                "n_triplets_": n_triplets_before + rankers.n_triplets,
+                "n_updates_": n_updates_before + rankers.n_updates,
+            }
+
+        def validate(candidate):
+            model = describe()
+            # The next steps change W in place.
+            validation.record(candidate, model["encoder_"], lambda: deepcopy(model))
+
+        # From here on, the inputs are valid. Kernels do not check them.
         with one_blas_thread():
+            if validation is not None:
+                validate(START)
             for _ in rankers.learn_up_to(n_triplets or self.n_triplets):
-                if advance("interval", lambda: self._serve_plain(rankers.average())):
+                if validation is not None:
+                    validate(Candidate(None, None, rankers.n_triplets, 0.0))
+                if advance("interval", describe):
                     break
-            attributes = self._serve_plain(rankers.average())
-        return attributes | {
-            "loss_curve_": np.array(rankers.losses),
-            "n_triplets_": n_triplets_before + rankers.n_triplets,
-            "n_updates_": n_updates_before + rankers.n_updates,
-        }
+            if validation is not None:
+                return validation.best | validation.attributes()
+            return describe()
 
     def _settings(self):
         return Settings(self.C, self.symmetric, self.psd, self.n_jobs)
 
     def _first_W(self, X):
-        """A matrix to begin with that is nobody else's."""
+        """Return a new matrix to start from."""
         if hasattr(self, "W_"):
             return self.W_.astype(X.dtype, copy=True)
         n_features = X.shape[1]
@@ -406,7 +459,7 @@ class OASIS(SimilarityLearner):
         if gib > MAX_GIB:
             raise ValueError(
                 f"The plain W of {n_features} features would take {gib:.3g} GiB, more "
-                f"than {MAX_GIB}: set a holdout, which learns in a few hundred "
+                f"than {MAX_GIB}. Set a holdout, which learns in a few hundred "
                 "directions, or reduce the number of features."
             )
         return np.eye(n_features, dtype=X.dtype)
@@ -431,7 +484,7 @@ class OASIS(SimilarityLearner):
 
 
 def _factorise(W, rank):
-    """Factors of the best approximation of a rank: left.T @ right."""
+    """Return the factors of the best approximation of a rank: left.T @ right."""
     if 4 * rank < W.shape[0]:
         U, s, Vt = svds(W, k=rank, v0=np.ones(W.shape[0], dtype=W.dtype))
         U, s, Vt = U[:, ::-1], s[::-1], Vt[::-1]

@@ -13,7 +13,7 @@ ctypedef fused index_t:
     int32_t
     int64_t
 
-# What is learned, by the values of `symmetric` in the estimator.
+# Kind of W, by the values of `symmetric` in the estimator.
 cdef enum:
     BILINEAR = 0
     SYMMETRIC = 1
@@ -27,7 +27,7 @@ def take_steps(
     double C,
     floating[::1] tau,                   # out
 ):
-    """Steps of a block of triplets, each taken after all before it.
+    """Compute the steps of a block of triplets, one after the other.
 
     By (oasis-block) the margin of triplet t has grown by sum_s tau_s gram[s, t] when
     its turn comes. Returns the sum of the hinge losses and the number of steps.
@@ -139,7 +139,7 @@ cdef Py_ssize_t subtract_rows(
     const floating* data, const index_t* indices, const index_t* indptr,
     int64_t row, int64_t other, floating* out, index_t* out_index,
 ) noexcept nogil:
-    """The difference of two CSR rows with sorted indices; returns its length."""
+    """Subtract two CSR rows with sorted indices; return the length of the result."""
     cdef index_t i = indptr[row], j = indptr[other]
     cdef index_t i_end = indptr[row + 1], j_end = indptr[other + 1]
     cdef Py_ssize_t n = 0
@@ -189,8 +189,8 @@ cdef double bilinear(
     const floating* x, const index_t* x_index, Py_ssize_t n_x,
     const floating* y, const index_t* y_index, Py_ssize_t n_y,
 ) noexcept nogil:
-    """x' W y. Four rows of W at a time: y is read once for them, and four misses of
-    the cache are under way at once."""
+    """Return x' W y. Four rows of W are read at a time, so that y is read once for
+    them and four cache misses overlap."""
     cdef Py_ssize_t i = 0, j
     cdef const floating* r0
     cdef const floating* r1
@@ -226,7 +226,7 @@ cdef void add_outer(
     const floating* y, const index_t* y_index, Py_ssize_t n_y,
     floating* W, Py_ssize_t d,
 ) noexcept nogil:
-    """W += alpha x y', four rows at a time as in `bilinear`."""
+    """Add alpha x y' to W, four rows at a time as in `bilinear`."""
     cdef Py_ssize_t i = 0, j
     cdef floating* r0
     cdef floating* r1

@@ -1,52 +1,62 @@
-"""From the cosine to OASIS: the embeddings among which held-out samples choose.
+"""Embeddings between the cosine and OASIS, from which held-out samples choose.
 
 OASIS learns here from rows of unit length in a few hundred coordinates. The positive
 part of W embeds the rows. The similarity is the cosine of the embedded rows, mixed with
 the similarity of the start:
 
-    (oasis-cosine)  s(q, x) = (1 - shrinkage) <e(q), e(x)> + shrinkage <q, x>,
+    (oasis-cosine)  s(q, x) = (1 - share) <e(q), e(x)> + share <q, x>,
     e(x) = A (x - m) / |A (x - m)|, A' A = the positive part of W.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
 
+from sklearn_simlearn._core.covariances import (
+    Diagonalizer,
+    estimate_moments,
+    linear_weights,
+)
 from sklearn_simlearn._core.directions import Affine, principal_directions, project
 from sklearn_simlearn._core.encoders import Chain, Encoder, mix
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.start import Start
-from sklearn_simlearn._core.triplets import triplet_sampler
+from sklearn_simlearn._core.triplets import take_triplets, triplet_sampler
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
 from sklearn_simlearn.oasis._steps import (
     Rankers,
     Settings,
     draw_stream,
+    given_stream,
     positive_factor,
 )
 
-# Steps need no more precision, and take half the time of double precision.
+# Steps need no more precision. Single precision takes half the time.
 DTYPE = np.float32
 
-# Negatives drawn for each pair, of which the hardest is taken; 5 to 20 are alike.
+# Negatives drawn for each pair; the hardest is taken. 5 to 20 give similar results.
 N_NEGATIVES = 10
 
-# Numbers of triplets to choose from grow by this factor from the first.
+# Factor between the numbers of triplets to choose from.
 FIRST, FACTOR = 1000, 4
 
-# Triplets beyond these have not helped with new objects.
+# More triplets did not help with new objects.
 MAX_FOR_OBJECTS = 16_000
 
-# Triplets to visit from LDA's metric, which needs few.
-AFTER_CLASSES = 4000
+# Triplets to visit from a metric in closed form, which needs few.
+AFTER_METRIC = 4000
 
-# How much the covariance within classes is regularised for LDA's metric.
-REGULARIZATIONS = (0.1, 0.5)
+# Metrics in closed form to start from, for new and for known classes, and how much the
+# covariance within classes is shrunk. On known classes, whitening has not helped.
+METRICS = ("whitened", "discriminant")
+METRICS_OF_KNOWN = ("discriminant",)
+SHRINKAGES = (0.1, 0.5)
 
-SHRINKAGES = (0.0, 0.3, 0.6, 0.9)
+SHARES = (0.0, 0.3, 0.6, 0.9)
 
 
 class Candidate(NamedTuple):
@@ -54,28 +64,31 @@ class Candidate(NamedTuple):
 
     Attributes
     ----------
-    regularization : float or None
-        Of the covariance within classes, where W starts from LDA's metric; None where
-        it starts from the identity.
+    metric : str or None
+        One of `METRICS`, where W starts; None for the identity.
+
+    shrinkage : float or None
+        Shrinkage of the covariance within classes, for the metric.
 
     n_triplets : int
         Number of triplets to learn from.
 
-    shrinkage : float
+    share : float
         Share of the start in the similarity.
     """
 
-    regularization: float | None
+    metric: str | None
+    shrinkage: float | None
     n_triplets: int
-    shrinkage: float
+    share: float
 
 
 class Coordinates(NamedTuple):
-    """How samples become the rows that OASIS learns from."""
+    """Conversion of samples into the rows that OASIS learns from."""
 
     start: Start
     directions: Affine | None  # None if the data has few features
-    metric: Affine | None = None  # LDA's, if W starts from it
+    metric: Affine | None = None  # where W starts; the identity if None
 
     def __call__(self, X: Matrix) -> np.ndarray:
         """Return the rows to learn from."""
@@ -89,7 +102,7 @@ class Coordinates(NamedTuple):
 
 
 class Path:
-    """The candidates of a fit, and the fit of the one that was chosen.
+    """The candidates of a fit, and the fit of the chosen candidate.
 
     Parameters
     ----------
@@ -97,7 +110,7 @@ class Path:
         Checked samples.
 
     relevance : Relevance
-        Of the samples to each other.
+        Relevance of the samples to each other.
 
     n_triplets : int
         Largest number of triplets.
@@ -109,13 +122,16 @@ class Path:
         Number of dimensions of the embedding to keep.
 
     known_classes : bool
-        Whether the queries to come are of these classes, so that LDA's metric may help.
+        Whether future queries are of these classes, not of others.
 
     threshold : float
         Pairs up to this count as irrelevant.
 
     settings : Settings
         Settings of the steps.
+
+    triplets : ndarray of shape (n_triplets, 3), default=None
+        Triplets to learn from; they are drawn if None.
     """
 
     def __init__(
@@ -129,49 +145,52 @@ class Path:
         known_classes: bool,
         threshold: float,
         settings: Settings,
+        triplets: np.ndarray | None = None,
     ):
         self.X = X
         self.relevance = relevance
-        self.n_triplets = (
-            n_triplets if known_classes else min(n_triplets, MAX_FOR_OBJECTS)
-        )
+        self.triplets = triplets
+        self.n_triplets = n_triplets
+        if triplets is not None:
+            self.n_triplets = len(triplets)
+        elif not known_classes:
+            self.n_triplets = min(n_triplets, MAX_FOR_OBJECTS)
         self.n_models = n_models
         self.n_components = n_components
         self.threshold = threshold
         self.settings = settings
-        self.regularizations: list[float | None] = [None]
-        if known_classes and relevance.labels is not None:
-            self.regularizations += REGULARIZATIONS
+        self.metrics = METRICS_OF_KNOWN if known_classes else METRICS
+        if isinstance(relevance, JudgedRelevance):
+            self.metrics = ()
 
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and what they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows."""
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, start
 
+        given = None
+        if self.triplets is not None:
+            given = take_triplets(self.triplets, train)
         plain, rows = find_coordinates(X, start, rng)
         base = start
         if plain.directions is not None:
             base = Chain(start, plain.directions.astype(X.dtype))
-        for regularization in self.regularizations:
-            coordinates = plain
-            if regularization is not None:
-                metric = lda_metric(rows, relevance.labels, regularization)
-                if not len(metric.A):  # all class means are equal
-                    continue
-                coordinates = plain._replace(metric=metric)
-            seen = rows if regularization is None else metric.items(rows)
-            rankers = self._rankers(seen, relevance, rng)
-            for n_triplets in self._checkpoints(regularization):
-                for _ in rankers.learn_up_to(n_triplets):
+        for (name, shrinkage), metric in self._metrics(rows, relevance):
+            coordinates = plain._replace(metric=metric)
+            seen = rows if metric is None else metric.items(rows)
+            rankers = self._rankers(seen, relevance, rng, given)
+            for n_triplets in self._checkpoints(name):
+                n_known = n_triplets if given is None else min(n_triplets, len(given))
+                for _ in rankers.learn_up_to(n_known):
                     pass
                 embedding = coordinates.embed(rankers.average(), self.n_components)
                 learned = Chain(base, embedding.astype(X.dtype))
-                for shrinkage in SHRINKAGES:
-                    candidate = Candidate(regularization, n_triplets, shrinkage)
-                    yield candidate, mix(learned, start, shrinkage)
+                for share in SHARES:
+                    candidate = Candidate(name, shrinkage, n_triplets, share)
+                    yield candidate, mix(learned, start, share)
 
     def refit(
         self,
@@ -179,11 +198,11 @@ class Path:
         rng: np.random.Generator,
         advance: Callable[..., bool],
     ) -> dict:
-        """Return the fitted attributes, from all samples with the candidate."""
+        """Return the fitted attributes; learn from all samples with the candidate."""
         coordinates, rows = self.coordinates(candidate, rng)
         if candidate is START:
             return describe_start(coordinates.start)
-        rankers = self._rankers(rows, self.relevance, rng)
+        rankers = self._rankers(rows, self.relevance, rng, self.triplets)
 
         def describe():
             return {
@@ -201,15 +220,15 @@ class Path:
     def coordinates(
         self, candidate: Candidate | None, rng: np.random.Generator
     ) -> tuple[Coordinates, Matrix | None]:
-        """Return those that a candidate learns in, and all samples in them."""
+        """Return the coordinates of a candidate, and all samples in them."""
         start = Start.fit(self.relevance.items_of(self.X))
         if candidate is START:
             return Coordinates(start, None), None
         coordinates, rows = find_coordinates(self.X, start, rng)
-        if candidate.regularization is None:
+        if candidate.metric is None:
             return coordinates, rows
-        labels = self.relevance.labels
-        metric = lda_metric(rows, labels, candidate.regularization)
+        diagonalize = Diagonalizer(estimate_moments(rows, self.relevance))
+        metric = make_metric(diagonalize, candidate.metric, candidate.shrinkage)
         return coordinates._replace(metric=metric), metric.items(rows)
 
     def describe(
@@ -217,41 +236,55 @@ class Path:
     ) -> dict:
         """Return the attributes of a model that has learned W."""
         embedding = coordinates.embed(W, self.n_components)
-        # One map instead of two: the same embedding, encoded in one step.
+        # One map instead of two, so that rows are encoded in one step.
         embedding = embedding.after(coordinates.directions).astype(self.X.dtype)
         learned = Chain(coordinates.start, embedding)
         return {
-            "encoder_": mix(learned, coordinates.start, candidate.shrinkage),
+            "encoder_": mix(learned, coordinates.start, candidate.share),
             "idf_": coordinates.start.idf,
             "components_": embedding.A,
             "offset_": embedding.b,
+            "share_": candidate.share,
+            "metric_": candidate.metric,
             "shrinkage_": candidate.shrinkage,
-            "regularization_": candidate.regularization,
         }
 
-    def _checkpoints(self, regularization):
-        if regularization is not None:
-            return [0, min(AFTER_CLASSES, self.n_triplets)]
+    def _metrics(self, rows, relevance):
+        """Yield where W starts: name and shrinkage, and the map; the identity first."""
+        yield (None, None), None
+        if not self.metrics:
+            return
+        diagonalize = Diagonalizer(estimate_moments(rows, relevance))
+        for shrinkage, name in product(SHRINKAGES, self.metrics):
+            yield (name, shrinkage), make_metric(diagonalize, name, shrinkage)
+
+    def _checkpoints(self, metric):
+        if metric is not None:
+            return [0, min(AFTER_METRIC, self.n_triplets)]
         n_steps = int(np.log(max(1, self.n_triplets / FIRST)) / np.log(FACTOR) + 1e-9)
         first = min(FIRST, self.n_triplets)
-        return [first * FACTOR**step for step in range(n_steps + 1)]
+        steps = [first * FACTOR**step for step in range(n_steps + 1)]
+        if self.triplets is not None and steps[-1] < self.n_triplets:
+            steps.append(self.n_triplets)
+        return steps
 
-    def _rankers(self, rows, relevance, rng):
-        sampler = triplet_sampler(relevance, threshold=self.threshold)
-        streams = [
-            draw_stream(sampler, stream, N_NEGATIVES)
-            for stream in rng.spawn(self.n_models)
-        ]
+    def _rankers(self, rows, relevance, rng, given):
+        rngs = rng.spawn(self.n_models)
+        if given is not None:
+            streams = [given_stream(each.permutation(given)) for each in rngs]
+        else:
+            sampler = triplet_sampler(relevance, threshold=self.threshold)
+            streams = [draw_stream(sampler, each, N_NEGATIVES) for each in rngs]
         identity = np.eye(rows.shape[1], dtype=rows.dtype)
         return Rankers(identity, rows, streams, self.settings)
 
 
 def describe_start(start: Start) -> dict:
-    """Return the attributes of a model that stays at the start."""
+    """Return the attributes of a model that keeps the start."""
     return {
         "encoder_": start,
         "idf_": start.idf,
-        "shrinkage_": 1.0,
+        "share_": 1.0,
         "n_triplets_": 0,
         "n_updates_": 0,
     }
@@ -266,29 +299,16 @@ def find_coordinates(
     return Coordinates(start, directions), project(rows, directions)
 
 
-def lda_metric(X: np.ndarray, labels: np.ndarray, regularization: float) -> Affine:
-    r"""Return the map of linear discriminant analysis.
+def make_metric(diagonalize: Diagonalizer, name: str, shrinkage: float) -> Affine:
+    """Return the map of a metric in closed form: (oasis-metrics).
 
-    (oasis-lda)  With S the covariance within classes, made more like a multiple of the
-    identity by `regularization`, it is the projection of S^(-1/2) (x - m) on the space
-    that the class means span. Distractors are of no class.
+    "whitened" makes the covariance within classes the identity. "discriminant" also
+    weighs the coordinates by the variance between classes, as the two-covariance model
+    does, so that those that do not vary are left out.
     """
-    classes, index, size = np.unique(
-        labels[labels >= 0], return_inverse=True, return_counts=True
-    )
-    dtype, X = X.dtype, X[labels >= 0].astype(np.float64)
-    mean = X.mean(axis=0)
-    membership = sparse.csr_array((np.ones(len(X)), (index, np.arange(len(X)))))
-    means = (membership @ X) / size[:, None]
-    spread = X - means[index]
-    values, V = linalg.eigh(spread.T @ spread / len(X))
-    values = np.maximum(values, 0)
-    values = (1 - regularization) * values + regularization * values.mean()
-    if not values.any():  # all samples of each class are equal
-        values[:] = 1
-    whitening = V / np.sqrt(values)
-    between = np.sqrt(size / len(X))[:, None] * ((means - mean) @ whitening)
-    _, strength, directions = linalg.svd(between, full_matrices=False)
-    rank = min(len(classes) - 1, np.count_nonzero(strength > 1e-6 * strength[0]))
-    A = (whitening @ directions[:rank].T).T
-    return Affine(A.astype(dtype), (A @ mean).astype(dtype))
+    coordinates = diagonalize(shrinkage)
+    weights = np.ones(len(coordinates.beta))
+    if name == "discriminant":
+        coordinates = coordinates.discriminants()
+        weights = linear_weights(coordinates.beta)
+    return coordinates.weigh(weights).astype(DTYPE)

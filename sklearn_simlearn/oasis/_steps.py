@@ -1,4 +1,4 @@
-"""OASIS step by step: streams of triplets, and the matrices that learn from them."""
+"""Steps of OASIS: streams of triplets, and the matrices that learn from them."""
 
 from collections.abc import Callable, Iterator
 from numbers import Integral
@@ -14,16 +14,16 @@ from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
 
-# The codes of the kernel. "final" learns as None does and projects in the end.
+# Codes of the kernel. "final" learns as None does and projects at the end.
 LEARNED = {None: 0, "final": 0, "online": 1, "dissimilarity": 2}
 
 # Triplets between two callbacks, and between two points of the loss curve.
 INTERVAL = 10_000
 
-# Triplets drawn together: a stream is the same however many are taken at a time.
+# Triplets drawn together. A stream does not depend on the number taken at a time.
 DRAWN_TOGETHER = 5000
 
-# Triplets of sparse rows per call of the kernel: few enough to let Ctrl-C through.
+# Triplets of sparse rows per call of the kernel; few, so that Ctrl-C is handled soon.
 SPARSE_BLOCK = 1000
 
 # Share of non-zeros from which blocks of dense rows are faster than sparse rows.
@@ -33,7 +33,7 @@ Stream = Callable[[int], np.ndarray]
 
 
 def draw_stream(sampler: Any, rng: np.random.Generator, n_negatives: int = 1) -> Stream:
-    """A stream of triplets: query, relevant, and irrelevant ones to choose from."""
+    """Return a stream of triplets: query, relevant, and irrelevant rows to choose."""
     left = np.empty((0, 2 + n_negatives), dtype=np.int64)
 
     def draw():
@@ -55,7 +55,7 @@ def draw_stream(sampler: Any, rng: np.random.Generator, n_negatives: int = 1) ->
 
 
 def given_stream(triplets: np.ndarray) -> Stream:
-    """A stream of given triplets."""
+    """Return a stream of given triplets."""
     position = 0
 
     def take(n):
@@ -67,7 +67,7 @@ def given_stream(triplets: np.ndarray) -> Stream:
 
 
 class Settings(NamedTuple):
-    """What decides on the steps."""
+    """Parameters of the steps."""
 
     C: float
     symmetric: str | None = None
@@ -76,21 +76,21 @@ class Settings(NamedTuple):
 
 
 class Rankers:
-    """Matrices that learn from the same rows, each from a stream of its own.
+    """Matrices that learn from the same rows, each with its own stream of triplets.
 
     Parameters
     ----------
     W : ndarray of shape (n_features, n_features)
-        Where all of them start. The first one is this very array.
+        Initial value of all matrices. The first matrix is this array itself.
 
     X : ndarray or csr_array of shape (n_samples, n_features)
         The rows.
 
     streams : list of callables
-        ``stream(n)`` gives the next n triplets of a ranker.
+        ``stream(n)`` returns the next n triplets of a ranker.
 
     settings : Settings
-        What decides on the steps.
+        Parameters of the steps.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class Rankers:
         self.losses: list[float] = []
 
     def average(self) -> np.ndarray:
-        """The mean of the matrices."""
+        """Return the mean of the matrices."""
         first, *others = self.matrices
         return sum(others, first) / len(self.matrices) if others else first
 
     def learn_up_to(self, n_triplets: int) -> Iterator[None]:
-        """Visit triplets until each ranker has seen so many; pauses at intervals."""
+        """Visit triplets until each ranker has seen `n_triplets`, with pauses."""
         while self.n_triplets < n_triplets:
             n = min(INTERVAL, n_triplets - self.n_triplets)
             loss = self._visit(n)
@@ -118,7 +118,7 @@ class Rankers:
             yield
 
     def _visit(self, n_triplets):
-        """Show each ranker its next triplets; with an int `psd`, project in between."""
+        """Visit the next triplets of each ranker; with an int `psd`, project."""
         psd = self.settings.psd
         loss = 0.0
         while n_triplets > 0:
@@ -135,7 +135,7 @@ class Rankers:
         return loss
 
     def _sweep(self, n_triplets):
-        # Elsewhere than in threads, equal matrices may be shipped as one and the same.
+        # Backends other than threads may send equal matrices as one object.
         backend, _ = get_active_backend(prefer="threads")
         in_place = getattr(backend, "supports_sharedmem", False)
         settings = self.settings
@@ -150,7 +150,7 @@ class Rankers:
 
 
 def positive_factor(W: np.ndarray) -> np.ndarray:
-    """A of the nearest symmetric positive semi-definite matrix A' A.
+    """Return A of the nearest symmetric positive semi-definite matrix A' A.
 
     Its rows are orthogonal, the longest first.
     """
@@ -161,16 +161,16 @@ def positive_factor(W: np.ndarray) -> np.ndarray:
 
 
 def sweep(W, X, triplets, C, learned, in_place=True):
-    """Visit the triplets in order; returns W, the sum of losses, the number of steps.
+    """Visit the triplets in order; return W, the sum of losses, the number of steps.
 
-    W is updated in place, or first copied. Of several negatives, the most similar one
-    is taken; that needs dense rows.
+    W is updated in place, or copied first. Of several negatives, the most similar one
+    is taken, which needs dense rows.
     """
     if not in_place:
         W = W.copy()
     if sparse.issparse(X) and X.nnz < DENSE_FROM * X.shape[0] * X.shape[1]:
         return W, *_sweep_sparse(W, X, triplets, C, learned)
-    # Held in `fit` already, but this may be another process.
+    # `fit` has set one thread already, but this may be another process.
     with one_blas_thread():
         return W, *_sweep_dense(W, X, triplets, C, learned)
 
@@ -191,10 +191,10 @@ def _sweep_sparse(W, X, triplets, C, learned):
 
 
 def _sweep_dense(W, X, triplets, C, learned):
-    """Blocks of triplets at the speed of matrix products, with the very same steps.
+    """Compute blocks of triplets by matrix products, with exactly the same steps.
 
-    (oasis-block)  Within a block, the margin of triplet t is <V_t, W> as the block
-    began plus what the steps since have added to it, sum_s tau_s <V_t, V_s>. Both are
+    (oasis-block)  Within a block, the margin of triplet t is <V_t, W> at the start of
+    the block plus the contribution of the steps since, sum_s tau_s <V_t, V_s>. Both are
     products of stacked rows, and so is the sum of all steps.
     """
     gemm = linalg.blas.get_blas_funcs("gemm", (W,))
@@ -222,7 +222,7 @@ def _sweep_dense(W, X, triplets, C, learned):
             norm2 = np.diagonal(gram)
             pairs = [(q, a, 1)]
             if learned == LEARNED["online"]:
-                # Each step is followed by sym(.): it adds tau (q a' + a q') / 2.
+                # Each step is symmetrised: it adds tau (q a' + a q') / 2.
                 cross = q @ a.T
                 gram = (gram + cross * cross.T) / 2
                 pairs = [(q, a, 0.5), (a, q, 0.5)]
@@ -243,7 +243,7 @@ def _take(X, rows):
 
 
 def _hardest(X, qW, negatives):
-    """Of the negatives of each query, the one that W finds most similar to it."""
+    """Return the negative of each query that is most similar by W."""
     if negatives.shape[1] == 1:
         return negatives[:, 0]
     similarity = np.matmul(X[negatives], qW[:, :, None])[:, :, 0]

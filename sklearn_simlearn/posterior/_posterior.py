@@ -1,21 +1,15 @@
 """Similarity of class posteriors, for queries of known classes."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
-from scipy.special import softmax
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.utils import gen_batches
-from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from sklearn_simlearn._core.encoders import (
+    Chain,
     Composite,
     Encoder,
     Encodings,
@@ -29,88 +23,102 @@ from sklearn_simlearn._core.relevance import (
     LabelRelevance,
     Relevance,
 )
-from sklearn_simlearn._core.rows import (
-    canonical_csr,
-    row_dots,
-    unit_rows,
-)
-from sklearn_simlearn._core.sklearn import HasMethods, Interval, get_chunk_n_rows
+from sklearn_simlearn._core.rows import canonical_csr, row_dots, unit_rows
+from sklearn_simlearn._core.sklearn import HasMethods, Interval
 from sklearn_simlearn._core.start import Start
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._core.typing import Matrix, RandomState
 from sklearn_simlearn._core.unwrap import Model, find_model
 from sklearn_simlearn._holdout import START, Choice, choose
 from sklearn_simlearn.base import SimilarityLearner
+from sklearn_simlearn.posterior._probabilities import (
+    Classified,
+    Coordinates,
+    Posterior,
+    Ridge,
+    fit_logistic,
+    fit_means,
+)
 
-# (posterior-ridge)  Penalty, and the factor that makes probabilities of the regression.
-RIDGE = 0.1
-RIDGE_SHARPNESS = 20.0
+# Candidates of the hold-out in addition to the rows alone: kind of probabilities with
+# their sharpness, kind of rows, and the share of the rows themselves.
+POSTERIORS = (
+    ("rows", "ridge", 1.5),
+    ("rows", "logistic", 10.0),
+    ("rows", "mixture", 1.0),
+    ("rows", "means", 20.0),
+    ("rows", "means", 80.0),
+    ("discriminants", "ridge", 1.5),
+)
+SHARES = (0.5, 0.25, 0.0)
 
-# Of rows that are all but equal: a sharper kernel would only tell rounding apart.
-MIN_SPREAD = 1e-4
+# Landmarks on discriminants, for each of their few dimensions and in all.
+LANDMARKS_PER_DISCRIMINANT = 50
+MAX_DISCRIMINANT_LANDMARKS = 1000
 
-# What the hold-out chooses from, besides the rows alone: posteriors with how sharp they
-# are, the mean of the first three, and the share that probabilities get.
-MIXED = (("ridge", 1.0), ("ridge", 2.0), ("logistic", 10.0))
-POSTERIORS = (*MIXED, ("means", 20.0), ("means", 80.0))
-WEIGHTS = (0.5, 0.75, 1.0)
+# Parts of a mixture, with their sharpness.
+MIXED = (("ridge", 1.5), ("logistic", 10.0))
+
+# Candidates whose mean average precision differs by less than this are equally good.
+# Of those, the best at rank 1 is taken.
+TIE = 0.003
 
 
 class Settings(NamedTuple):
     """A candidate of the hold-out."""
 
+    rows: str
     posterior: str
     sharpness: float
-    weight: float
+    share: float
 
 
-# Classes of fewer samples have none to spare for a hold-out. With `benchmarks/
-# bench_defaults.py` these settings were ahead of the rows alone wherever classes are
-# that small.
+# Smaller classes have no samples to hold out. In `benchmarks/bench_defaults.py`, these
+# settings were better than the rows alone on all sets with such classes.
 MIN_CLASS_SIZE = 4
-WITHOUT_HOLDOUT = Settings("means", 160.0, 0.25)
+WITHOUT_HOLDOUT = Settings("rows", "means", 160.0, 0.75)
 
 
 class ClassPosteriorSimilarity(SimilarityLearner):
-    r"""Similarity of what classes two samples may be of.
+    r"""Probability that two samples belong to the same class.
 
-    Where queries and items are of the classes in the training data, the best ranking
-    puts items first that are probably of the query's class. With rows :math:`x` of unit
+    If queries and items are of the classes in the training data, the best ranking puts
+    items first that are probably of the query's class. With rows :math:`x` of unit
     length and class probabilities :math:`p(x)`,
 
     .. math::
 
-        s(q, d) = (1 - a) \langle q, d \rangle + a \langle p(q), p(d) \rangle ,
+        s(q, d) = a \langle q, d \rangle + (1 - a) \langle p(q), p(d) \rangle ,
 
-    where the last term is the probability that both are of one class.
+    where the last term is the probability that both belong to one class.
 
-    A hold-out of some samples of each class chooses the probabilities and their share
-    :math:`a`; where most classes have fewer than four samples, which leaves none to
-    hold out, they are fixed: distances from class means, and one quarter. The maths is
-    in the :ref:`User Guide <posterior>`.
+    A hold-out of some samples of each class chooses the rows, the probabilities and the
+    share :math:`a` of the rows. If most classes have fewer than four samples, none can
+    be held out; then the probabilities come from class means, and :math:`a` is 0.75.
+    The maths is in the :ref:`User Guide <posterior>`.
 
-    It is for known classes only: items of a class that was not in the training data are
-    scattered over the others, and rank far worse than by the cosine.
+    Use it for known classes only. Items of a new class are distributed over the known
+    classes, so they rank far worse than by the cosine.
 
     Parameters
     ----------
     estimator : estimator, default=None
         Learner, transformer or pipeline of them that makes the rows. It is cloned and
-        fitted by `fit`. None takes the samples as they are, and tf-idf to the power 3/4
-        of counts.
+        fitted by `fit`. With None the rows are the samples; for counts, their tf-idf to
+        the power 3/4.
 
     classifier : classifier, default=None
-        Classifier with `predict_proba` that the probabilities come from; it is fitted
-        on the rows. None lets the hold-out choose among kernel ridge regression,
-        logistic regression, a mean of both, and distances from class means.
+        Classifier with `predict_proba` for the probabilities, which is fitted on the
+        rows. None lets the hold-out choose among kernel ridge regression, logistic
+        regression, a mean of both, and cosines with class means.
 
     n_landmarks : int, default=2000
-        Number of training samples that kernel ridge regression is expanded in. Above
-        it, a sample of them is drawn.
+        Number of training samples in the expansion of kernel ridge regression. With up
+        to twice this number of training samples, all of them are used. A smaller number
+        makes queries faster.
 
     random_state : int, RandomState instance or None, default=None
-        Decides what is held out, and the landmarks.
+        Decides which samples are held out, and draws the landmarks.
 
     Attributes
     ----------
@@ -118,27 +126,27 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         Labels of the classes, sorted; column numbers if `y` is a matrix.
 
     posterior_ : str
-        What the probabilities come from: "ridge", "logistic", "mixture", "means" or
+        Origin of the probabilities: "ridge", "logistic", "mixture", "means" or
         "classifier"; "none" if the rows alone rank best.
 
-    weight_ : float
-        The share :math:`a` of the probabilities.
+    share_ : float
+        The share :math:`a` of the rows; 1 if they rank best alone.
 
     holdout_gain_, holdout_error_ : float
         Gain in mean average precision over the rows alone on held-out samples, and its
-        standard error. Only if there was a hold-out.
+        standard error. Set only with a hold-out.
 
     holdout_results_ : dict
-        All candidates of the hold-out with their measures. Only if there was one.
+        All candidates of the hold-out with their measures. Set only with a hold-out.
 
     See Also
     --------
-    OASIS : For new classes too.
+    OASIS : Learner for known and new classes.
 
     Notes
     -----
-    Kernel ridge regression takes ``O(n_samples * n_landmarks ** 2)`` time. A query
-    takes as long as comparing it with the landmarks.
+    Kernel ridge regression takes ``O(n_samples * n_landmarks ** 2)`` time. A query is
+    compared with the landmarks.
 
     Examples
     --------
@@ -147,7 +155,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     >>> X, y = load_digits(return_X_y=True)
     >>> model = ClassPosteriorSimilarity(random_state=0).fit(X[:900], y[:900])
     >>> round(model.score(X[900:], y[900:]), 2)
-    0.97
+    0.98
     """
 
     _parameter_constraints: dict = {
@@ -158,7 +166,12 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     }
 
     def __init__(
-        self, estimator=None, *, classifier=None, n_landmarks=2000, random_state=None
+        self,
+        estimator: BaseEstimator | None = None,
+        *,
+        classifier: ClassifierMixin | None = None,
+        n_landmarks: int = 2000,
+        random_state: RandomState = None,
     ):
         self.estimator = estimator
         self.classifier = classifier
@@ -169,79 +182,42 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         labels, classes = _read_classes(relevance)
         rng = make_generator(self.random_state)
 
-        # From here on the inputs are sound.
+        # From here on, the inputs are valid.
         def path(train, rng):
             start = fit_start(self.estimator, X[train], labels[train])
             yield START, start
-            for (name, sharpness), posterior in self._try_posteriors(
-                start.items(X[train]), labels[train], rng
-            ):
-                agreement = Agreement(Probabilities(start, posterior))
-                for weight in WEIGHTS:
-                    yield (
-                        Settings(name, sharpness, weight),
-                        mix(agreement, start, 1 - weight),
-                    )
+            trial = _Trial(self, start, X[train], labels[train], rng)
+            for settings in trial.settings():
+                yield settings, trial.encoder(settings)
 
-        # On more threads BLAS would sum in another order.
+        # On more threads, BLAS would sum in another order.
         with one_blas_thread():
             if np.median(np.bincount(labels[labels >= 0])) >= MIN_CLASS_SIZE:
                 choice = choose(path, X, relevance, "samples", rng, advance)
+                choice = _prefer_rank_1(choice)
             else:
                 choice = Choice(self._settings_without_holdout(), {})
-            start = fit_start(self.estimator, X, labels)
-            if choice.candidate is START:
-                attributes = {
-                    "encoder_": start,
-                    "posterior_": "none",
-                    "weight_": 0.0,
-                }
-            else:
-                name, sharpness, weight = choice.candidate
-                posterior = self._fit_posterior(
-                    name, sharpness, start.items(X), labels, rng
-                )
-                agreement = Agreement(Probabilities(start, posterior))
-                attributes = {
-                    "encoder_": mix(agreement, start, 1 - weight),
-                    "posterior_": name,
-                    "weight_": weight,
-                }
-        return {"classes_": classes, **attributes, **choice.attributes}
+            encoder = start = fit_start(self.estimator, X, labels)
+            posterior, share = "none", 1.0
+            if choice.candidate is not START:
+                trial = _Trial(self, start, X, labels, rng)
+                encoder = trial.encoder(choice.candidate)
+                posterior, share = choice.candidate.posterior, choice.candidate.share
+        return {
+            "classes_": classes,
+            "encoder_": encoder,
+            "posterior_": posterior,
+            "share_": share,
+            **choice.attributes,
+        }
+
+    def _unused_parameters(self):
+        return {} if self.classifier is None else {"n_landmarks": "a classifier"}
 
     def _settings_without_holdout(self):
         if self.classifier is None:
             return WITHOUT_HOLDOUT
         return WITHOUT_HOLDOUT._replace(posterior="classifier")
-
-    def _try_posteriors(
-        self, rows, labels, rng
-    ) -> Iterator[tuple[tuple[str, float], "_Posterior"]]:
-        """Yield the posteriors to choose from, by name and sharpness."""
-        if self.classifier is not None:
-            name = ("classifier", 1.0)
-            yield name, self._fit_posterior(*name, rows, labels, rng)
-            return
-        tried = {}
-        for name in POSTERIORS:
-            tried[name] = self._fit_posterior(*name, rows, labels, rng)
-            yield name, tried[name]
-        yield ("mixture", 1.0), _Mean([tried[name] for name in MIXED])
-
-    def _fit_posterior(self, name, sharpness, rows, labels, rng):
-        if name == "mixture":
-            parts = [self._fit_posterior(*part, rows, labels, rng) for part in MIXED]
-            return _Mean(parts)
-        known = np.flatnonzero(labels >= 0)  # distractors are of no class
-        rows, labels = rows[known], labels[known]
-        if name == "ridge":
-            return _Ridge(rows, labels, sharpness, self.n_landmarks, rng)
-        if name == "means":
-            return _Means(rows, labels, sharpness)
-        if name == "logistic":
-            model = LogisticRegression(C=sharpness, tol=1e-3, max_iter=300)
-            return _Logistic(rows, labels, model, self.n_landmarks, rng)
-        return _Classified(clone(self.classifier).fit(rows, labels))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -259,8 +235,8 @@ def _read_classes(relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
     is_of_columns = isinstance(relevance, ColumnRelevance) and relevance.junk is None
     if not is_of_columns or np.diff(relevance.memberships.indptr).max() > 1:
         raise ValueError(
-            "ClassPosteriorSimilarity needs one class per sample, but y gives some "
-            "samples several columns, or junk, or is pairwise: pass labels."
+            "ClassPosteriorSimilarity needs one class per sample, but y has several "
+            "columns or junk for some samples, or is pairwise. Pass labels."
         )
     members = relevance.memberships
     labels = np.full(len(relevance), DISTRACTOR)
@@ -272,10 +248,10 @@ def _read_classes(relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Probabilities(Encoder):
-    """Class probabilities, on both sides those of the row as an item."""
+    """Class probabilities of rows; queries are encoded as items."""
 
     rows: Encoder
-    posterior: "_Posterior"
+    posterior: Posterior
 
     def items(self, X: Matrix) -> np.ndarray:
         """Return one row of probabilities per sample, in double precision."""
@@ -283,16 +259,29 @@ class Probabilities(Encoder):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Composite):
-    """(posterior-rows)  Probability that a query and an item are of one class.
+class MeanProbabilities(Composite):
+    """Mean of several probabilities: (posterior-mixture)."""
 
-    A column on each side, which is 0 on the other one, gives rows unit length.
-    """
+    parts: tuple[Encoder, ...]
 
-    probabilities: Probabilities
+    is_symmetric = True
 
     def combine(self, rows: Encodings) -> np.ndarray:
-        """Return class probabilities, and what a side lacks to unit length."""
+        """Return one row of probabilities per sample, in double precision."""
+        return np.mean([rows(part) for part in self.parts], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement(Composite):
+    """Probability that a query and an item belong to one class: (posterior-rows).
+
+    One more column per side, which is 0 on the other side, gives rows unit length.
+    """
+
+    probabilities: Encoder
+
+    def combine(self, rows: Encodings) -> np.ndarray:
+        """Return class probabilities, and the column that completes unit length."""
         P = rows(self.probabilities)
         rest = np.zeros((len(P), 2))
         side = 0 if rows.side == "queries" else 1
@@ -305,7 +294,7 @@ class Agreement(Composite):
 
 
 def fit_start(estimator, X: Matrix, labels: np.ndarray) -> Encoder:
-    """Return an encoder of rows of unit length, by the estimator if there is one."""
+    """Return an encoder of rows of unit length, by the estimator if it is given."""
     if estimator is None:
         return Start.fit(X)
     return UnitRows(find_model(clone(estimator).fit(X, labels)))
@@ -335,142 +324,104 @@ def _as_unit_rows(X, dtype):
     return unit_rows(X if isinstance(X, np.ndarray) else canonical_csr(X))
 
 
-class _Posterior:
-    """Class probabilities of rows."""
-
-    def of(self, rows: Matrix) -> np.ndarray:
-        n_rows = get_chunk_n_rows(32 * self.width, max_n_rows=rows.shape[0])
-        return np.concatenate(
-            [
-                self.probabilities(rows[batch])
-                for batch in gen_batches(rows.shape[0], n_rows)
-            ]
-        )
-
-
-@storable
-class _Means(_Posterior):
-    """(posterior-means)  softmax of cosines with the class means."""
-
-    def __init__(self, rows, labels, sharpness):
-        self.means = unit_rows(np.asarray(safe_sparse_dot(_one_hot(labels).T, rows)))
-        self.sharpness = sharpness
-        self.width = len(self.means)
-
-    def probabilities(self, rows):
-        cosines = safe_sparse_dot(rows, self.means.T, dense_output=True)
-        return softmax(self.sharpness * cosines.astype(np.float64), axis=1)
+def _prefer_rank_1(choice: Choice) -> Choice:
+    """Return the candidate with the best rank 1 of those as good as the choice."""
+    results = choice.attributes.get("holdout_results_")
+    if results is None or choice.candidate is START:
+        return choice
+    gain, at_1 = results["gain"], results["gain_at_1"]
+    is_as_good = gain >= gain[results["best_index"]] - TIE
+    best = int(np.argmax(np.where(is_as_good, at_1 + 1e-3 * gain, -np.inf)))
+    attributes = {
+        "holdout_gain_": float(gain[best]),
+        "holdout_error_": float(results["error"][best]),
+        "holdout_results_": {**results, "best_index": best},
+    }
+    return Choice(results["candidates"][best], attributes)
 
 
-@storable
-class _Ridge(_Posterior):
-    """(posterior-ridge)  Ridge regression on the classes, with a Gaussian kernel.
+class _Trial:
+    """Candidates that are learned from some samples; each part is fitted once.
 
-    Of unit rows that kernel is exp(sharpness * (cosine - 1) / spread), with the mean
-    over all pairs of 1 - cosine as the spread.
+    Parameters
+    ----------
+    learner : ClassPosteriorSimilarity
+        Gives the classifier and the number of landmarks.
+
+    start : Encoder
+        Makes rows of unit length.
+
+    X : ndarray or csr_array
+        Samples to learn from.
+
+    labels : ndarray
+        Their classes; distractors, which are -1, are not used.
+
+    rng : Generator
+        Draws landmarks.
     """
 
-    def __init__(self, rows, labels, sharpness, n_landmarks, rng):
-        mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
-        spread = max(1 - mean @ mean, MIN_SPREAD)
-        self.features = _Features(rows, labels, sharpness / spread, n_landmarks, rng)
-        self.width = n = self.features.width
-        gram, target = RIDGE * np.eye(n), 0.0
-        is_class = _one_hot(labels)
-        for batch in gen_batches(rows.shape[0], max(1, 2**24 // n)):
-            Z = self.features(rows[batch])
-            gram += Z.T @ Z
-            target += Z.T @ is_class[batch]
-        self.coefficients = linalg.solve(gram, target, assume_a="pos")
+    def __init__(self, learner, start, X, labels, rng):
+        known = np.flatnonzero(labels >= 0)
+        self.classifier, self.n_landmarks = learner.classifier, learner.n_landmarks
+        self.start, self.labels, self.rng = start, labels[known], rng
+        self.rows = start.items(X if len(known) == len(labels) else X[known])
+        self._coordinates: Coordinates | None = None
+        self._encoders: dict[str, Encoder] = {"rows": start}
+        self._probabilities: dict[tuple, Encoder] = {}
+        self._agreements: dict[tuple, Agreement] = {}
 
-    def probabilities(self, rows):
-        scores = self.features(rows) @ self.coefficients
-        return softmax(RIDGE_SHARPNESS * scores, axis=1)
+    def settings(self) -> Iterator[Settings]:
+        """Yield the candidates except the start; none if there is only one class."""
+        posteriors = POSTERIORS if self.labels.max() > self.labels.min() else ()
+        if self.classifier is not None:
+            posteriors = (("rows", "classifier", 1.0),)
+        for rows, name, sharpness in posteriors:
+            for share in SHARES:
+                yield Settings(rows, name, sharpness, share)
 
+    def encoder(self, settings: Settings) -> Encoder:
+        """Return the encoder of a candidate."""
+        *key, share = settings
+        rows = self._encode(settings.rows)
+        if tuple(key) not in self._agreements:
+            self._agreements[tuple(key)] = Agreement(self.probabilities(*key))
+        return mix(self._agreements[tuple(key)], rows, share)
 
-@storable
-class _Logistic(_Posterior):
-    """Logistic regression; of rows wider than the landmarks, in the space of these."""
+    def probabilities(self, rows: str, name: str, sharpness: float) -> Encoder:
+        """Return an encoder that gives fitted class probabilities."""
+        key = rows, name, sharpness
+        if key not in self._probabilities:
+            if name == "mixture":
+                parts = tuple(self.probabilities(rows, *part) for part in MIXED)
+                self._probabilities[key] = MeanProbabilities(parts)
+            else:
+                fitted = Probabilities(self._encode(rows), self._fit(*key))
+                self._probabilities[key] = fitted
+        return self._probabilities[key]
 
-    def __init__(self, rows, labels, model, n_landmarks, rng):
-        self.features = None
-        self.width = rows.shape[1]
-        if self.width > min(n_landmarks, rows.shape[0]):
-            self.features = _Features(rows, labels, None, n_landmarks, rng)
-            self.width = self.features.width
-            rows = self.features(rows)
-        with warnings.catch_warnings():
-            # Close to the optimum will do for a ranking.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model = model.fit(rows, labels)
+    def _fit(self, rows, name, sharpness):
+        if name == "logistic":
+            return fit_logistic(self.rows, self._project(), self.labels, sharpness)
+        if name == "means":
+            return fit_means(self.rows, self.labels, sharpness)
+        if name == "classifier":
+            return Classified(clone(self.classifier).fit(self.rows, self.labels))
+        fitted, n_landmarks = self.rows, self.n_landmarks
+        if rows == "discriminants":
+            fitted = self._encode(rows).then.items(self.rows)
+            n_useful = LANDMARKS_PER_DISCRIMINANT * fitted.shape[1]
+            n_landmarks = min(n_landmarks, n_useful, MAX_DISCRIMINANT_LANDMARKS)
+        return Ridge(fitted, self.labels, sharpness, n_landmarks, self.rng)
 
-    def probabilities(self, rows):
-        rows = rows if self.features is None else self.features(rows)
-        return self.model.predict_proba(rows)
+    def _encode(self, rows):
+        if rows not in self._encoders:
+            discriminants = self._project().discriminate(self.labels)
+            dtype = self.rows.dtype
+            self._encoders[rows] = Chain(self.start, discriminants.astype(dtype))
+        return self._encoders[rows]
 
-
-@storable
-class _Mean(_Posterior):
-    """(posterior-mixture)  Mean of several probabilities."""
-
-    def __init__(self, parts):
-        self.parts = parts
-        self.width = sum(part.width for part in parts)
-
-    def probabilities(self, rows):
-        return np.mean([part.probabilities(rows) for part in self.parts], axis=0)
-
-
-@storable
-class _Classified(_Posterior):
-    """Probabilities of the user's own classifier."""
-
-    def __init__(self, classifier):
-        self.classifier = classifier
-        self.width = len(classifier.classes_)
-
-    def probabilities(self, rows):
-        return np.asarray(self.classifier.predict_proba(rows), dtype=np.float64)
-
-
-@storable
-class _Features:
-    """(posterior-features)  Rows whose inner products are a kernel, by landmarks.
-
-    The kernel is the Gaussian one, or the inner product if `sharpness` is None.
-    """
-
-    def __init__(self, rows, labels, sharpness, n_landmarks, rng):
-        self.sharpness = sharpness
-        # In single precision the matrix below would be no kernel.
-        self.landmarks = rows = rows.astype(np.float64)
-        if rows.shape[0] > n_landmarks:
-            # Spread evenly over the samples in the order of their classes.
-            order = rng.permutation(rows.shape[0])
-            order = order[np.argsort(labels[order], kind="stable")]
-            place = np.linspace(0, rows.shape[0] - 1, n_landmarks).astype(np.intp)
-            self.landmarks = rows[np.sort(order[place])]
-        self.width = self.landmarks.shape[0]
-        gram = self._kernel(self.landmarks)
-        # Equal landmarks make the matrix singular: lift its diagonal by a trifle.
-        gram[np.diag_indices_from(gram)] += 1e-8 * max(gram.diagonal().max(), 1e-8)
-        self.factor = linalg.cholesky(gram, lower=True, overwrite_a=True)
-
-    def __call__(self, rows: Matrix) -> np.ndarray:
-        return linalg.solve_triangular(
-            self.factor, self._kernel(rows).T, lower=True, overwrite_b=True
-        ).T
-
-    def _kernel(self, rows):
-        rows = rows.astype(np.float64, copy=False)
-        cosines = safe_sparse_dot(rows, self.landmarks.T, dense_output=True)
-        if self.sharpness is None:
-            return cosines
-        return np.exp(self.sharpness * (cosines - 1))
-
-
-def _one_hot(labels):
-    classes, code = np.unique(labels, return_inverse=True)
-    is_class = np.zeros((len(labels), len(classes)))
-    is_class[np.arange(len(labels)), code] = 1
-    return is_class
+    def _project(self):
+        if self._coordinates is None:
+            self._coordinates = Coordinates(self.rows, self.rng)
+        return self._coordinates

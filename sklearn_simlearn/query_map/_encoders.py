@@ -1,13 +1,14 @@
-"""Encoders with a map per side, and with a shift of known documents."""
+"""Encoders with one map per side, and with a shift of known documents."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.encoders import Composite, Encoder, Encodings
-from sklearn_simlearn._core.relevance import JudgedRelevance
+from sklearn_simlearn._core.encoders import Composite, Encoder, Encodings, storable
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.rows import (
     BLOCK,
     canonical_csr,
@@ -16,16 +17,15 @@ from sklearn_simlearn._core.rows import (
     scale_rows,
     unit_rows,
 )
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
-# Added to an entry before it is mixed, one constant for each word of a digest.
+# Added to an entry before it is mixed; one constant for each word of a digest.
 SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 
 
 @dataclass(frozen=True, eq=False)
 class Maps(Encoder):
-    """A linear map of queries, and one of items unless they stay.
+    """A linear map of queries, and optionally one of items.
 
     Attributes
     ----------
@@ -33,11 +33,15 @@ class Maps(Encoder):
         Queries are multiplied by it, and scaled to unit length.
 
     of_items : ndarray of shape (n_features, n_features) or None
-        The same for items; None if items stay as they are.
+        Map of the items; None if items are not mapped.
     """
 
     of_queries: np.ndarray
     of_items: np.ndarray | None
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the features if items are not mapped."""
+        return names if self.of_items is None else ()
 
     def queries(self, X: Matrix) -> np.ndarray:
         """Return mapped queries of unit length."""
@@ -74,10 +78,10 @@ class KnownRows:
         Returns
         -------
         known : KnownRows
-            The documents. Equal ones count as one.
+            The documents. Equal documents are stored once.
 
         weights : csr_array of shape (n_rows, n_samples)
-            Relevance of each of them to the queries among the samples.
+            Relevance of each document to the queries among the samples.
         """
         weights = canonical_csr(relevance.pairs.maximum(0).T)
         judged = np.flatnonzero(np.diff(weights.indptr))
@@ -89,7 +93,7 @@ class KnownRows:
         return cls(digests), canonical_csr(members @ weights[judged])
 
     def find(self, X: Matrix) -> np.ndarray:
-        """Return the place of each row among those known, and -1 for the others."""
+        """Return the place of each row among the known rows, or -1."""
         place = np.full(X.shape[0], -1)
         if len(self.digests):
             wanted = digest_rows(X)
@@ -127,8 +131,12 @@ class Shifted(Composite):
     directions: Matrix
     amount: float
 
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the base."""
+        return self.base.name_columns(names)
+
     def combine(self, rows: Encodings) -> Matrix:
-        """Return the rows of the base; of items, those known are moved."""
+        """Return the rows of the base; known items are moved."""
         Z = rows(self.base)
         if rows.side == "queries":
             return Z
@@ -146,7 +154,7 @@ class Shifted(Composite):
         return canonical_csr(sparse.vstack([Z, moved], format="csr")[order])
 
     def _move(self, Z, place):
-        """Return encoded documents that are moved, of unit length."""
+        """Return the moved encodings of documents, of unit length."""
         steps = self.directions[place].astype(Z.dtype, copy=False)
         if sparse.issparse(Z):
             steps = sparse.csr_array(steps)
@@ -158,11 +166,12 @@ class Shifted(Composite):
 
 
 def digest_rows(X: Matrix) -> np.ndarray:
-    """Return a digest of 128 bits per row, the same for any storage of its values.
+    """Return a digest of 128 bits per row, which does not depend on the storage.
 
     Values are compared in single precision. Each entry that is not zero is mixed into
-    64 bits, twice, and a word of the digest is the sum over the row. So neither the
-    order of entries nor stored zeros matter. A row of zeros has the digest (0, 0).
+    64 bits, twice, and a word of the digest is the sum over the row. The order of
+    entries and stored zeros therefore do not matter. A row of zeros has the digest
+    (0, 0).
 
     Parameters
     ----------

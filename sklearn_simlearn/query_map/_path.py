@@ -1,4 +1,4 @@
-"""From the cosine to maps and shifted documents: the candidates of the hold-out."""
+"""Candidates between the cosine and maps with shifted documents."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -6,18 +6,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_simlearn._core.encoders import Chain, Encoder
-from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
 from sklearn_simlearn.query_map._encoders import KnownRows, Shifted
 from sklearn_simlearn.query_map._softmax import SoftmaxMaps
+from sklearn_simlearn.query_map._two_widths import Rotated, TwoWidths, align
 
 # Shifts to choose from.
 SHIFTS = (0.3, 0.6, 1.0)
 
-# Fewer queries cannot judge among all candidates. Only the smallest shift is tried.
+# With fewer queries than this, only the smallest shift is tried.
 FEW_QUERIES = 40
 
 # Parts of the steps after which the maps are candidates.
@@ -33,7 +35,7 @@ class Candidate(NamedTuple):
         Number of steps of the maps; 0 without maps.
 
     shift : float
-        Shift of the judged documents; 0 without.
+        Shift of the judged documents; 0 if they are not shifted.
     """
 
     n_iter: int
@@ -41,7 +43,7 @@ class Candidate(NamedTuple):
 
 
 class Path:
-    """The candidates of a fit, and the fit of the one that was chosen.
+    """The candidates of a fit, and the fit of the chosen candidate.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ class Path:
         Checked samples.
 
     relevance : Relevance
-        Of the samples to each other.
+        Relevance of the samples to each other.
 
     maps : {"both", "queries"} or None
         Sides that are mapped.
@@ -66,7 +68,7 @@ class Path:
 
     def __init__(
         self,
-        X: Matrix,
+        X: Matrix | TwoWidths,
         relevance: Relevance,
         *,
         maps: str | None,
@@ -85,24 +87,25 @@ class Path:
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and what they learn from some rows."""
-        X, relevance = self.X[train], self.relevance.take(train)
-        start = Start.fit(relevance.items_of(X))
-        yield START, start
+        """Yield candidates and the encoders that they learn from some rows."""
+        relevance = self.relevance.take(train)
+        X, start, complete = _begin(self.X[train], relevance)
+        yield START, complete(start)
 
         shifter = Shifter(X, relevance) if self.shifts else None
         shifts = self.shifts[:1] if self.are_few else self.shifts
         learned = self._softmax(X, relevance, start, rng)
+        del X  # the learner has its own form of the rows
         for n_iter in self._checkpoints():
             base: Encoder = start
             if n_iter:
                 for _ in learned.learn_up_to(n_iter):
                     pass
-                base = Chain(start, learned.encoder(X.dtype))
-                yield Candidate(n_iter, 0.0), base
+                base = Chain(start, learned.encoder(self.X.dtype))
+                yield Candidate(n_iter, 0.0), complete(base)
             if shifter is not None:
                 for shift, encoder in shifter(base, shifts):
-                    yield Candidate(n_iter, shift), encoder
+                    yield Candidate(n_iter, shift), complete(encoder)
 
     def refit(
         self,
@@ -110,10 +113,10 @@ class Path:
         rng: np.random.Generator,
         advance: Callable[..., bool],
     ) -> dict:
-        """Return the fitted attributes, from all samples with the candidate."""
-        start = Start.fit(self.relevance.items_of(self.X))
+        """Return the fitted attributes; learn from all samples with the candidate."""
+        X, start, complete = _begin(self.X, self.relevance)
         n_iter, shift = candidate or Candidate(0, 0.0)
-        learned = self._softmax(self.X, self.relevance, start, rng)
+        learned = self._softmax(X, self.relevance, start, rng)
 
         def describe():
             base: Encoder = start
@@ -122,11 +125,16 @@ class Path:
                 maps = learned.encoder(self.X.dtype)
                 base = Chain(start, maps)
             if shift:
-                ((_, base),) = Shifter(self.X, self.relevance)(base, [shift])
+                ((_, base),) = Shifter(X, self.relevance)(base, [shift])
+            encoder = complete(base)
+            query_map = None if maps is None else maps.of_queries
+            if isinstance(encoder, Rotated):
+                rotation = encoder.rotation
+                query_map = rotation if maps is None else rotation @ query_map
             return {
-                "encoder_": base,
+                "encoder_": encoder,
                 "idf_": start.idf,
-                "query_map_": None if maps is None else maps.of_queries,
+                "query_map_": query_map,
                 "document_map_": None if maps is None else maps.of_items,
                 "shift_": shift,
                 "n_iter_": max(1, len(learned.losses) if n_iter else 0),
@@ -140,7 +148,7 @@ class Path:
         return describe()
 
     def _checkpoints(self):
-        """Return the numbers of steps to choose from, 0 for no maps among them."""
+        """Return the numbers of steps to choose from, including 0 for no maps."""
         if self.maps is None or self.are_few:
             return [0]
         steps = {max(1, round(part * self.max_iter)) for part in CHECKPOINTS}
@@ -149,8 +157,8 @@ class Path:
     def _softmax(self, X, relevance, start, rng):
         if self.maps is None:
             return None
-        # Single precision takes half the time. Counts are multiplied in the form in
-        # which they are stored, and double precision gives the same maps in any form.
+        # Single precision takes half the time. For counts, only double precision gives
+        # the same maps with dense and sparse storage.
         dtype = np.float32 if start.idf is None else np.float64
         return SoftmaxMaps(
             start.items(X).astype(dtype, copy=False),
@@ -162,6 +170,14 @@ class Path:
         )
 
 
+def _begin(X, relevance):
+    """Return rows of one width, the start, and a function that completes encoders."""
+    if not isinstance(X, TwoWidths):
+        return X, Start.fit(relevance.items_of(X)), lambda encoder: encoder
+    rotation, rows = align(X, relevance)
+    return rows, Start(None), lambda encoder: Rotated(encoder, rotation)
+
+
 class Shifter:
     """Shifts of the judged documents among some samples.
 
@@ -171,7 +187,7 @@ class Shifter:
         Queries and documents.
 
     relevance : JudgedRelevance
-        Of the documents to the queries.
+        Relevance of the documents to the queries.
     """
 
     def __init__(self, X: Matrix, relevance: JudgedRelevance):
@@ -181,7 +197,7 @@ class Shifter:
         self.weights = weights[:, queries].astype(X.dtype)
 
     def __call__(self, base: Encoder, shifts) -> Iterator[tuple[float, Shifted]]:
-        """Yield shifts, and the encoders that shift what another one encodes."""
+        """Yield shifts, and encoders that shift the encodings of the base."""
         directions = unit_rows(self.weights @ base.queries(self.X_queries))
         for shift in shifts:
             yield shift, Shifted(base, self.known, directions, shift)

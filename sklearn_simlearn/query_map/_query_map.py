@@ -1,16 +1,21 @@
 """Maps of queries and documents, and a shift of judged documents."""
 
 from numbers import Integral, Real
+from typing import Literal
 
+from scipy import sparse
+
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.random import make_generator
-from sklearn_simlearn._core.relevance import JudgedRelevance
 from sklearn_simlearn._core.sklearn import Interval, StrOptions
 from sklearn_simlearn._core.threads import one_blas_thread
+from sklearn_simlearn._core.typing import RandomState
 from sklearn_simlearn._holdout import HOLDOUT, choose
 from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.query_map._path import Candidate, Path
+from sklearn_simlearn.query_map._two_widths import Documents, TwoWidths
 
-# Widest rows that are mapped: a map has as many numbers as the square.
+# Largest number of features for maps, which have the square of this in numbers.
 MAX_FEATURES = 4096
 
 # Shift without a hold-out.
@@ -56,31 +61,32 @@ class QueryDocumentMap(SimilarityLearner):
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        What is held out to choose. With judgements: queries, which search all
-        documents ("queries", the same as "auto"); or queries and half of the
-        documents, if most documents to come are new ("documents"). With labels: whole
+        Kind of data that is held out to choose. With judgements: queries, which search
+        all documents ("queries", the same as "auto"); or queries and half of the
+        documents, if most future documents are new ("documents"). With labels: whole
         classes ("objects", the same as "auto") or samples of known classes
         ("samples"). With fewer than 40 queries, only a shift of 0.3 is tried. None
         takes the maps after `max_iter` steps and a shift of 0.6.
 
     random_state : int, RandomState instance or None, default=None
         Decides which queries are held out and the order of the batches. An int makes
-        `fit` repeatable, to the bit.
+        `fit` exactly repeatable.
 
     Attributes
     ----------
-    query_map_ : ndarray of shape (n_features, n_features) or None
+    query_map_ : ndarray of shape (n_features, n_document_features) or None
         The matrix :math:`I + V` that unit rows of queries are multiplied by; None if
-        queries are not mapped.
+        queries are not mapped. If documents have another width, the product of the
+        rotation and of :math:`I + V`.
 
-    document_map_ : ndarray of shape (n_features, n_features) or None
+    document_map_ : ndarray of shape (n_document_features, n_document_features) or None
         The matrix :math:`I + U` of the documents; None if they are not mapped.
 
     shift_ : float
         The factor :math:`g`; 0 if nothing is shifted.
 
     n_iter_ : int
-        Number of steps that were taken, at least 1 as scikit-learn requires it.
+        Number of steps, at least 1 as scikit-learn requires.
 
     loss_curve_ : ndarray of shape (n_steps,)
         Loss of the batch of each step, without the penalty; empty without maps.
@@ -89,20 +95,22 @@ class QueryDocumentMap(SimilarityLearner):
         Inverse document frequencies, if the documents hold counts.
 
     holdout_results_ : dict
-        The candidates and how they rank for the held-out queries.
+        The candidates and their measures on the held-out queries.
 
     holdout_gain_, holdout_error_ : float
-        Gain over the cosine on held-out queries of what was chosen, and its standard
-        error: of nDCG@10 with judgements, of mean average precision with labels.
+        Gain of the chosen candidate over the cosine on held-out queries, and its
+        standard error: of nDCG@10 with judgements, of mean average precision with
+        labels.
 
     n_features_in_ : int
-        Width of the training data.
+        Width of the training data; of the queries, if documents have another width.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of the training data, if it had any.
 
     See Also
     --------
+    EmbeddingModelMap : Maps queries of a new embedding model to an old one.
     OASIS : Learns one map for both sides, from triplets.
     sklearn_simlearn.metrics.Judgements : The judgements to pass as `y`.
 
@@ -114,6 +122,12 @@ class QueryDocumentMap(SimilarityLearner):
     A step uses at most 2,048 documents: those relevant to the queries of the batch,
     and a sample of the others. So the time of a fit does not grow with the number of
     documents. Memory is bounded by the `working_memory` of scikit-learn.
+
+    Queries and documents may be dense vectors of different widths. Then there is no
+    cosine to start from. The start is a rotation of the queries into the space of the
+    documents, the one nearest to the pairs of a query and the mean of its relevant
+    documents. Such a start needs some hundred queries. If items are encoded by both
+    models, :class:`EmbeddingModelMap` is better.
 
     Documents must be served with the values that they had in `fit`. If a step before
     the learner computes them again with other rounding errors, they are not
@@ -148,13 +162,13 @@ class QueryDocumentMap(SimilarityLearner):
 
     def __init__(
         self,
-        maps="both",
+        maps: Literal["both", "queries"] | None = "both",
         *,
-        shift=True,
-        alpha=20.0,
-        max_iter=60,
-        holdout="auto",
-        random_state=None,
+        shift: bool = True,
+        alpha: float = 20.0,
+        max_iter: int = 60,
+        holdout: str | int | None = "auto",
+        random_state: RandomState = None,
     ):
         self.maps = maps
         self.shift = shift
@@ -183,6 +197,30 @@ class QueryDocumentMap(SimilarityLearner):
             choice = choose(path, X, relevance, self.holdout, rng, advance)
             attributes = path.refit(choice.candidate, rng, advance)
         return attributes | choice.attributes
+
+    def _unused_parameters(self):
+        names = ("alpha", "max_iter") if self.maps is None else ()
+        return dict.fromkeys(names, "maps=None")
+
+    def _stack(self, rows, documents):
+        checker = Documents()
+        found = checker._check_rows(documents, reset=True)
+        if found.shape[1] == rows.shape[1]:
+            return super()._stack(rows, documents)
+        if sparse.issparse(rows) or sparse.issparse(found):
+            raise ValueError(
+                f"Queries have {rows.shape[1]} features and documents "
+                f"{found.shape[1]}. Different widths need dense vectors on both sides."
+            )
+        self._documents = checker
+        return TwoWidths(rows, found)
+
+    @property
+    def _has_two_widths(self):
+        return hasattr(self, "_documents")
+
+    def _check_items(self, X):
+        return (self._documents if self._has_two_widths else self)._check_rows(X)
 
     def _check_task(self, X, shift):
         """Raise if there is nothing to learn, or the rows are too wide for maps."""

@@ -1,4 +1,4 @@
-"""Maps that a listwise softmax loss learns, in steps on batches of queries.
+"""Maps that are learned by a listwise softmax loss, in steps on batches of queries.
 
 With t(q, d) the share of document d in the relevance to query q, the loss is
 
@@ -15,11 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from sklearn.utils import gen_batches
 
-from sklearn_simlearn._core.relevance import (
-    JudgedRelevance,
-    PairRelevance,
-    Relevance,
-)
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.relevance import PairRelevance, Relevance
 from sklearn_simlearn._core.rows import inverse
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.typing import Matrix
@@ -28,16 +25,16 @@ from sklearn_simlearn.query_map._encoders import Maps
 # Queries of a step.
 BATCH = 256
 
-# Documents of a step. Beyond them, documents are drawn for each step.
+# Documents of a step. If there are more, documents are drawn for each step.
 MAX_ITEMS = 2048
 
-# Temperature of the softmax: of maps of queries alone, and of maps of both sides.
+# Temperature of the softmax, for maps of queries only and for maps of both sides.
 TEMPERATURE, TEMPERATURE_OF_BOTH = 0.05, 0.1
 
 # First length of a step; it falls linearly to 0.
 LEARNING_RATE = 0.004
 
-# Averaging of gradients and of their squares by Adam, and what it adds to the root.
+# Constants of Adam: decay of the means of gradients and squares, and epsilon.
 DECAY, DECAY_OF_SQUARES, EPSILON = 0.9, 0.99, 1e-8
 
 # Bytes per query and document of a step: relevance, similarities and temporaries.
@@ -45,7 +42,7 @@ N_BYTES = 40
 
 
 class Adam:
-    """A matrix that is moved against its gradients, by the rule of Adam."""
+    """A matrix that is changed by steps of Adam."""
 
     def __init__(self, n_features: int, dtype: np.dtype):
         self.value = np.zeros((n_features, n_features), dtype=dtype)
@@ -53,7 +50,7 @@ class Adam:
         self._n = 0
 
     def move(self, gradient: np.ndarray, rate: float) -> None:
-        """Take a step; the matrix is replaced, not changed."""
+        """Take a step; the old matrix is not changed in place."""
         self._n += 1
         self._mean += (1 - DECAY) * (gradient - self._mean)
         self._square += (1 - DECAY_OF_SQUARES) * (gradient**2 - self._square)
@@ -63,7 +60,7 @@ class Adam:
 
 
 class SoftmaxMaps:
-    """Maps of queries, and of documents if asked, as they are learned.
+    """Maps of queries, and optionally of documents, during learning.
 
     Parameters
     ----------
@@ -71,7 +68,7 @@ class SoftmaxMaps:
         Rows of unit length, queries and documents, in the precision to learn in.
 
     relevance : Relevance
-        Of the samples to each other.
+        Relevance of the samples to each other.
 
     both : bool
         Whether documents are mapped.
@@ -157,7 +154,7 @@ class SoftmaxMaps:
         self.losses.append(float(loss / max(n_counted, 1)))
 
     def _next_batch(self):
-        """Return queries; each of them comes once before one comes again."""
+        """Return queries; all of them are used once before one is used again."""
         size = min(BATCH, len(self.queries))
         if len(self._waiting) < size:
             shuffled = self.rng.permutation(self.queries)
@@ -169,7 +166,7 @@ class SoftmaxMaps:
         """Return documents, the logarithms of their weights, and their rows.
 
         If there are too many, those related to the batch are drawn first. A document
-        has the weight of all those that it is drawn for.
+        has the weight of all documents that it represents.
         """
         if len(self.items) <= MAX_ITEMS:
             if self._all_items is None:
@@ -229,7 +226,7 @@ def _residuals(S, target):
 
 
 def _map(X, V, *, unit):
-    """Return X (I + V), of unit length if asked, and what it was multiplied by."""
+    """Return X (I + V), of unit length if `unit` is set, and the factors."""
     mapped = X @ (np.eye(len(V), dtype=V.dtype) + V)
     if not unit:
         return mapped, None

@@ -1,5 +1,6 @@
-"""Encoders of the two-covariance model, for single queries and for sets of them."""
+"""Encoders of the two-covariance model, for single queries and for sets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,10 +50,10 @@ def span_of_weights(beta: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodRatio(Encoder):
-    """(two-covariance-ratio)  Log likelihood ratio of "same class", up to constants.
+    """Log likelihood ratio of "same class", up to constants: (two-covariance-ratio).
 
-    It takes coordinates in which W is the identity and B is diagonal. Of the columns
-    for squares, a single query needs the first only.
+    Rows are coordinates in which W is the identity and B is diagonal. A single query
+    needs only the first of the columns for squares.
 
     Parameters
     ----------
@@ -87,16 +88,20 @@ class LikelihoodRatio(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class QuerySets(Composite):
-    """An encoder that also encodes sets of queries, each as one row.
+    """Encoder that also encodes sets of queries, each as one row.
 
     Parameters
     ----------
     base : Encoder
-        Encoder of single queries. A set of queries has the likelihood ratio of all of
-        them in a part that is one, and the mean of the encodings in other parts.
+        Encoder of single queries. Parts that are a likelihood ratio use the ratio of
+        the whole set; other parts use the mean of the encodings.
     """
 
     base: Encoder
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the base."""
+        return self.base.name_columns(names)
 
     @property
     def is_symmetric(self) -> bool:

@@ -1,10 +1,17 @@
-"""Candidates of the two-covariance model, among which held-out samples choose."""
+"""Candidates of the two-covariance model, from which held-out samples choose."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.covariances import (
+    Coordinates,
+    Diagonalizer,
+    Moments,
+    estimate_moments,
+    linear_weights,
+)
 from sklearn_simlearn._core.directions import Affine, principal_directions, project
 from sklearn_simlearn._core.encoders import Chain, Encoder, mix
 from sklearn_simlearn._core.relevance import Relevance
@@ -17,20 +24,14 @@ from sklearn_simlearn.two_covariance._encoders import (
     quadratic_weights,
     span_of_weights,
 )
-from sklearn_simlearn.two_covariance._moments import (
-    Coordinates,
-    Diagonalizer,
-    Moments,
-    estimate_moments,
-)
 
-# What the hold-out chooses from: how W is shrunk, how two samples are compared in the
-# coordinates, and the share of the start.
+# Values from which the hold-out chooses: the shrinkage of W, the form of the
+# comparison, and the share of the start.
 SHRINKAGES = (0.1, 0.5)
 FORMS = ("whitened", "discriminant", "ratio", "unit ratio")
 SHARES = (0.0, 0.5, 0.75)
 
-# Shrinkage of the plain form, unless it is given.
+# Shrinkage of the plain form by default.
 PLAIN_SHRINKAGE = 0.1
 
 
@@ -43,8 +44,8 @@ class Candidate(NamedTuple):
         One of `FORMS`.
 
     shrinkage : float
-        Of the covariance within classes. With 1 the whitened score is the cosine of
-        centred rows.
+        Shrinkage of the covariance within classes. With 1, the whitened score is the
+        cosine of centred rows.
 
     share : float
         Share of the start if both similarities had the same spread.
@@ -61,7 +62,7 @@ class Score(NamedTuple):
     Attributes
     ----------
     map : Affine
-        Into the coordinates.
+        Map into the coordinates.
 
     ratio : LikelihoodRatio or None
         Compares rows in the coordinates; None for their inner product.
@@ -80,10 +81,10 @@ class Score(NamedTuple):
         Parameters
         ----------
         rows : Encoder or None
-            From samples to rows; None if they are the rows.
+            Encoder from samples to rows; None if the samples are the rows.
 
         directions : Affine or None
-            From rows to what the coordinates are for; None if that is the same.
+            Map from rows to the input of the coordinates; None if it is the identity.
 
         dtype : dtype
             Precision of the samples.
@@ -96,17 +97,16 @@ class Score(NamedTuple):
 
 def make_score(form: str, coordinates: Coordinates, n_components: int | None) -> Score:
     """Return the similarity of a form."""
-    A, offset, beta = coordinates
-    rank = len(beta) if form == "whitened" else max(1, np.count_nonzero(beta))
-    rank = rank if n_components is None else min(rank, n_components)
-    A, offset, beta = A[:rank], offset[:rank], beta[:rank]
-    linear = beta / (1 + 2 * beta)
+    if form != "whitened":
+        coordinates = coordinates.discriminants()
+    coordinates = coordinates.leading(n_components)
+    beta = coordinates.beta
+    linear = linear_weights(beta)
     if form in ("whitened", "discriminant"):
-        weight = np.ones(rank) if form == "whitened" else linear
-        root = np.sqrt(weight)
-        variance = weight * (1 + beta)
+        weights = np.ones(len(beta)) if form == "whitened" else linear
+        variance = weights * (1 + beta)
         deviation = np.linalg.norm(variance) / (variance.sum() or 1.0)
-        return Score(Affine(root[:, None] * A, root * offset), None, deviation)
+        return Score(coordinates.weigh(weights), None, deviation)
     unit = form == "unit ratio"
     variance = np.square(linear * (1 + beta)).sum()
     length = float(np.sqrt((1 + beta).sum())) if unit else 1.0
@@ -114,11 +114,12 @@ def make_score(form: str, coordinates: Coordinates, n_components: int | None) ->
         squares = quadratic_weights(beta, [1])[0]
         variance += np.square(squares * (1 + beta)).sum() / 2
     ratio = LikelihoodRatio(beta, span_of_weights(beta), length)
-    return Score(Affine(A, offset, unit), ratio, float(np.sqrt(variance)))
+    map_ = Affine(coordinates.A, coordinates.offset, unit)
+    return Score(map_, ratio, float(np.sqrt(variance)))
 
 
 class Path:
-    """The candidates of a fit, and the fit of the one that was chosen.
+    """The candidates of a fit, and the fit of the chosen candidate.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class Path:
         Checked samples.
 
     relevance : Relevance
-        Of the samples to each other.
+        Relevance of the samples to each other.
 
     shrinkage : float or None
         The only shrinkage to try; None for several.
@@ -151,7 +152,7 @@ class Path:
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and what they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows."""
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, QuerySets(start)
@@ -172,7 +173,7 @@ class Path:
                     yield candidate, QuerySets(mix(learned, start, share))
 
     def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
-        """Return the fitted attributes, from all samples with the candidate."""
+        """Return the fitted attributes; learn from all samples with the candidate."""
         start = Start.fit(self.relevance.items_of(self.X))
         if candidate is START:
             return {"encoder_": QuerySets(start), "share_": 1.0, "idf_": start.idf}
@@ -199,7 +200,7 @@ def learn_plain(
     shrinkage: float | None,
     n_components: int | None,
 ) -> dict:
-    """Return the fitted attributes of the likelihood ratio of samples as they are."""
+    """Return the fitted attributes of the likelihood ratio of unscaled samples."""
     shrinkage = PLAIN_SHRINKAGE if shrinkage is None else shrinkage
     directions, moments = learn_moments(X, relevance, rng)
     coordinates = Diagonalizer(moments)(shrinkage)

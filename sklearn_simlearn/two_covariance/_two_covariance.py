@@ -10,8 +10,9 @@ from sklearn_simlearn._core.groups import name_sets
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._core.typing import Matrix, MatrixLike, RandomState
 from sklearn_simlearn._holdout import HOLDOUT, choose
 from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.metrics import map_scorer
@@ -52,12 +53,12 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         keeps all coordinates with a positive :math:`\beta_i`.
 
     holdout : str or None, default="auto"
-        What is held out to decide how far to go from the cosine (of tf-idf where `X`
-        holds counts): whole classes ("objects"), for queries of classes that are not in
-        `y`; "samples", for queries of the classes in `y`; or, with judgements,
-        "queries" or also "documents". "auto" holds out classes, or queries with
-        judgements. None learns the plain model from the rows of `X` as they are, and
-        serves the likelihood ratio.
+        Kind of samples that are held out to decide how far to move away from the cosine
+        (of tf-idf if `X` holds counts): whole classes ("objects"), for queries of
+        classes that are not in `y`; "samples", for queries of the classes in `y`; or,
+        with judgements, "queries" or also "documents". "auto" holds out classes, or
+        queries with judgements. None learns the plain model from the unscaled rows of
+        `X`, and serves the likelihood ratio.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out, and which rows determine the leading
@@ -69,7 +70,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         Form of the learned similarity: the cosine of whitened coordinates; the cosine
         of coordinates times :math:`\sqrt{\beta_i / (1 + 2 \beta_i)}`; the likelihood
         ratio; or the likelihood ratio of coordinates that are scaled to one length.
-        Not set if the start is kept, as the attributes up to `between_`.
+        If the start is kept, this attribute and those up to `between_` are not set.
 
     shrinkage_ : float
         The shrinkage of :math:`W`.
@@ -84,18 +85,18 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         Variances :math:`\beta_i` between classes, in descending order.
 
     share_ : float
-        Weight of the start in the similarity: 1 if the start is kept. Only with a
+        Weight of the start in the similarity; 1 if the start is kept. Set only with a
         `holdout`.
 
     idf_ : ndarray of shape (n_features,) or None
-        Inverse document frequencies, if `X` holds counts. Only with a `holdout`.
+        Inverse document frequencies, if `X` holds counts. Set only with a `holdout`.
 
     holdout_results_ : dict
-        Measures of the candidates that reached the last fold. Only with a `holdout`.
+        Measures of the candidates in the last fold. Set only with a `holdout`.
 
     holdout_gain_, holdout_error_ : float
         Gain in mean average precision of the chosen candidate, and its standard error.
-        Only with a `holdout`.
+        Set only with a `holdout`.
 
     n_features_in_ : int
         Width of the training data.
@@ -119,8 +120,9 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     all features.
 
     Columns of a relevance matrix are classes, and their weights do not matter. A sample
-    of no class, such as a distractor, is a class of its own. From pairs and judgements,
-    :math:`W` is half of the covariance of the differences of relevant samples.
+    without a class, such as a distractor, is a separate class. From pairs and
+    judgements, :math:`W` is half of the covariance of the differences of relevant
+    samples.
 
     References
     ----------
@@ -130,7 +132,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
 
     Examples
     --------
-    Vectors of 40 classes, of which the model has seen 20. The classes differ in four
+    Vectors of 40 classes, of which 20 are used for training. The classes differ in four
     of ten directions:
 
     >>> import numpy as np
@@ -162,11 +164,11 @@ class TwoCovarianceSimilarity(SimilarityLearner):
 
     def __init__(
         self,
-        shrinkage=None,
+        shrinkage: float | None = None,
         *,
-        n_components=None,
-        holdout="auto",
-        random_state=None,
+        n_components: int | None = None,
+        holdout: str | int | None = "auto",
+        random_state: RandomState = None,
     ):
         self.shrinkage = shrinkage
         self.n_components = n_components
@@ -176,7 +178,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     def _learn(self, X, relevance, advance):
         rng = make_generator(self.random_state)
         params = {"shrinkage": self.shrinkage, "n_components": self.n_components}
-        # On more threads BLAS would sum in another order.
+        # On more threads, BLAS would sum in another order.
         with one_blas_thread():
             if self.holdout is None:
                 return learn_plain(X, relevance, rng, **params)
@@ -185,7 +187,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             return path.refit(choice.candidate, rng) | choice.attributes
 
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
-        """Encode queries, each on its own or in sets.
+        """Encode queries, alone or in sets.
 
         Their inner products with the rows of `transform_database` are the similarity.
 
@@ -195,8 +197,8 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             Queries.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query. The queries of a set are of one class. Each query is a
-            set of its own if None.
+            Set of each query. The queries of a set are of one class. If None, each
+            query is a separate set.
 
         Returns
         -------
@@ -225,7 +227,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             Items; `X` itself if None.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query; each is a set of its own if None.
+            Set of each query. If None, each query is a separate set.
 
         Returns
         -------
@@ -242,13 +244,13 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     def score(
         self,
         X: MatrixLike,
-        y: MatrixLike,
+        y: TargetLike,
         sample_weight: ArrayLike | None = None,
         *,
         groups: ArrayLike | None = None,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Mean average precision, each query or set of queries searching the others.
+        """Return the mean average precision; queries or sets query the others.
 
         Parameters
         ----------
@@ -257,7 +259,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive where a sample is relevant, negative where it is junk; or a
+            positive if a sample is relevant, negative if it is junk; or a
             :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
             a set if it is relevant to all its queries.
 
@@ -265,8 +267,8 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             Weights of the samples as queries. The weight of a set is their mean.
 
         groups : array-like of shape (n_samples,), default=None
-            Set of each sample, -1 or None for those that do not query; each sample is
-            a query of its own if None.
+            Set of each sample, -1 or None for those that do not query. If None, each
+            sample queries alone.
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None

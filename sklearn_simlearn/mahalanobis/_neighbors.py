@@ -1,0 +1,119 @@
+"""Words that may match: the support of the matrix."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_array, gen_batches
+
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn.mahalanobis._neighbors_fast import find_common
+from sklearn_simlearn.mahalanobis._problem import MAX_SCORES, MIN_DENSITY, csr_arrays
+
+
+def check_words(words: MatrixLike | None, n_words: int) -> Matrix | None:
+    """Return `words`, a graph as CSR or vectors as an array; or None."""
+    if words is None:
+        return None
+    words = check_array(
+        words,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        input_name="words",
+    )
+    if words.shape[0] != n_words or (
+        sparse.issparse(words) and words.shape[1] != n_words
+    ):
+        raise ValueError(
+            f"words must have a row for each of the {n_words} features of X, and "
+            f"a column too if it is a sparse graph; got shape {words.shape}."
+        )
+    return words
+
+
+def find_neighbors(
+    X: sparse.csr_array,
+    words: Matrix | None,
+    n_neighbors: int,
+    n_threads: int,
+    advance: Callable[[str], bool],
+) -> sparse.csr_array:
+    """Return the graph of the words that may match.
+
+    `words` holds vectors or the graph itself. If it is None, the words match that occur
+    together in the samples `X`.
+    """
+    n_words = X.shape[1]
+    n_neighbors = min(n_neighbors, n_words - 1)
+    if n_neighbors == 0:
+        return sparse.csr_array((n_words, n_words), dtype=bool)
+    if sparse.issparse(words):
+        return words.astype(bool)
+    if words is None:
+        is_dense = X.nnz >= MIN_DENSITY * X.shape[0] * n_words
+        blocks = (
+            _find_common_dense(X, n_neighbors)
+            if is_dense
+            else _find_common(X, n_neighbors, n_threads)
+        )
+    else:
+        blocks = _find_nearest(words, n_neighbors)
+    nearest = []
+    for block in blocks:
+        nearest.append(block)
+        advance("neighbours")
+    nearest = np.concatenate(nearest)
+    found = nearest >= 0
+    parts = (
+        np.ones(np.count_nonzero(found), dtype=bool),
+        nearest[found],
+        np.append(0, np.cumsum(np.count_nonzero(found, axis=1))),
+    )
+    return sparse.csr_array(parts, shape=(n_words, n_words))
+
+
+def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
+    """Return for each word the words that occur in the same samples, in blocks.
+
+    If there are too few of them, the row is filled with -1.
+    """
+    words = unit_rows(X.T.tocsr())
+    samples = words.T.tocsr()
+    # For each word, the words of all samples that have it.
+    work = (words.astype(bool) @ np.diff(samples.indptr)).cumsum()
+    edges = np.searchsorted(work, np.arange(work_per_block, work[-1], work_per_block))
+    edges = np.unique([0, *edges, len(work)])
+    arrays = *csr_arrays(words), *csr_arrays(samples)
+    for first, last in pairwise(edges):
+        nearest = np.empty((last - first, n_neighbors), dtype=np.int32)
+        find_common(first, *arrays, n_threads, nearest)
+        yield nearest
+
+
+def _find_common_dense(X, n_neighbors):
+    """Return the same as `_find_common`, by dense products."""
+    words = unit_rows(np.ascontiguousarray(X.toarray().T))
+    for batch in gen_batches(len(words), max(1, MAX_SCORES // len(words))):
+        cosines = words[batch] @ words.T
+        own = np.arange(len(words))[batch]
+        cosines[np.arange(len(own)), own] = 0
+        order = np.argpartition(-cosines, n_neighbors - 1, axis=1)[:, :n_neighbors]
+        found = np.take_along_axis(cosines, order, axis=1) > 0
+        yield np.where(found, order, -1)
+
+
+def _find_nearest(words, n_neighbors):
+    """Return for each word those with the nearest vectors, in blocks."""
+    n_words = len(words)
+    search = NearestNeighbors().fit(words)
+    for batch in gen_batches(n_words, 10_000):
+        nearest = search.kneighbors(
+            words[batch], n_neighbors + 1, return_distance=False
+        )
+        # The nearest word is the word itself, unless others have the same vector.
+        is_self = nearest == np.arange(n_words)[batch, None]
+        is_self[~is_self.any(axis=1), -1] = True
+        yield nearest[~is_self].reshape(-1, n_neighbors)

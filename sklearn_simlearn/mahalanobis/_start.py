@@ -1,0 +1,42 @@
+"""Matrix from which SparseMahalanobisLearner starts."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_non_negative
+
+from sklearn_simlearn._core.rows import canonical_csr, inverse_document_frequency
+from sklearn_simlearn._core.start import POWER, Start
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+
+
+def check_init(init: str | MatrixLike, n_words: int) -> sparse.csr_array | None:
+    """Return `init` as CSR of float64, or None if it is a name."""
+    if isinstance(init, str):
+        return None
+    start = canonical_csr(
+        check_array(init, accept_sparse="csr", dtype=np.float64, input_name="init")
+    )
+    if start.shape != (n_words, n_words):
+        raise ValueError(
+            f"init must have shape ({n_words}, {n_words}), as X has {n_words} "
+            f"features; got {start.shape}."
+        )
+    check_non_negative(start, "init")
+    if start.nnz == 0 or abs(start - start.T).max() > 1e-9 * start.max():
+        raise ValueError("init must be a symmetric matrix with positive entries.")
+    return start
+
+
+def find_start(X: Matrix, init: str) -> tuple[sparse.csr_array, float]:
+    """Return the matrix that `init` names, and the power of the entries of X."""
+    power, diagonal = 1.0, None
+    if init == "auto":
+        idf = Start.fit(X).idf
+        if idf is not None:
+            power, diagonal = POWER, idf ** (2 * POWER)
+    elif init == "tfidf":
+        diagonal = inverse_document_frequency(X) ** 2
+    if diagonal is None or not diagonal.any():
+        diagonal = np.ones(X.shape[1])
+    return sparse.diags_array(diagonal, format="csr"), power

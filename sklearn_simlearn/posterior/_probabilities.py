@@ -1,0 +1,217 @@
+"""Class probabilities of rows of unit length."""
+
+import warnings
+
+import numpy as np
+from scipy import linalg
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import gen_batches
+from sklearn.utils.extmath import safe_sparse_dot
+
+from sklearn_simlearn._core.directions import Affine, principal_directions, project
+from sklearn_simlearn._core.encoders import storable
+from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.sklearn import get_chunk_n_rows
+from sklearn_simlearn._core.typing import Matrix
+
+# (posterior-ridge)  Penalty, and the factor from values of the regression to logits.
+RIDGE = 0.1
+RIDGE_SHARPNESS = 20.0
+
+# (posterior-features)  Penalty of the coefficients of landmarks, above the rounding
+# of sums over `BLOCK` rows in single precision.
+LANDMARK_RIDGE = 0.03
+BLOCK = 1024
+
+# Rows are nearly equal below this spread: a sharper kernel would only show rounding.
+MIN_SPREAD = 1e-4
+
+# (posterior-discriminants)  Share of the mean variance in the covariance.
+SHRINKAGE = 0.1
+
+
+class Posterior:
+    """Base of class probabilities of rows; `width` is the cost of a row in numbers."""
+
+    width: int
+
+    def probabilities(self, rows: Matrix) -> np.ndarray:
+        """Return the probabilities of a few rows, in double precision."""
+        raise NotImplementedError
+
+    def of(self, rows: Matrix) -> np.ndarray:
+        """Return the probabilities of any number of rows."""
+        n_rows = get_chunk_n_rows(32 * self.width, max_n_rows=rows.shape[0])
+        if n_rows >= rows.shape[0]:
+            return self.probabilities(rows)
+        return np.concatenate(
+            [
+                self.probabilities(rows[batch])
+                for batch in gen_batches(rows.shape[0], n_rows)
+            ]
+        )
+
+
+@storable
+class Linear(Posterior):
+    """softmax(W x + b)."""
+
+    def __init__(self, W: np.ndarray, b: np.ndarray):
+        self.W, self.b = W, b
+        self.width = len(W)
+
+    def probabilities(self, rows: Matrix) -> np.ndarray:
+        """Return the probabilities of a few rows."""
+        scores = safe_sparse_dot(rows, self.W.T, dense_output=True)
+        return softmax(scores.astype(np.float64) + self.b, axis=1)
+
+
+def fit_means(rows: Matrix, labels: np.ndarray, sharpness: float) -> Linear:
+    """Return the softmax of cosines with the class means: (posterior-means)."""
+    means = unit_rows(np.asarray(safe_sparse_dot(_one_hot(labels).T, rows)))
+    return Linear((sharpness * means).astype(rows.dtype), np.zeros(len(means)))
+
+
+class Coordinates:
+    """Centred rows in their leading directions.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_array
+        Rows of unit length.
+
+    rng : Generator
+        Draws the rows from which the directions are computed.
+    """
+
+    def __init__(self, rows: Matrix, rng: np.random.Generator):
+        self.directions = principal_directions(rows, rng)
+        Z = project(rows, self.directions).astype(np.float64)
+        self.mean = Z.mean(axis=0)
+        self.Z = Z - self.mean
+
+    def pull_back(self, L: np.ndarray, *, unit: bool) -> Affine:
+        """Return the map from rows to the centred coordinates times L'."""
+        return Affine(L, L @ self.mean, unit).after(self.directions)
+
+    def discriminate(self, labels: np.ndarray) -> Affine:
+        """Return the map of discriminant analysis: (posterior-discriminants)."""
+        _, index, size = np.unique(labels, return_inverse=True, return_counts=True)
+        means = (_one_hot(labels).T @ self.Z) / size[:, None]
+        rest = self.Z - means[index]
+        within = rest.T @ rest / len(rest)
+        level = np.trace(within) / len(within) or 1.0
+        values, vectors = linalg.eigh(
+            (1 - SHRINKAGE) * within + SHRINKAGE * level * np.eye(len(within))
+        )
+        whiten = vectors / np.sqrt(values)
+        _, s, Vt = linalg.svd(np.sqrt(size)[:, None] * (means @ whiten), False)
+        rank = max(1, np.count_nonzero(s > 1e-6 * s[0]))
+        return self.pull_back((whiten @ Vt[:rank].T).T, unit=True)
+
+
+def fit_logistic(
+    rows: Matrix, coordinates: Coordinates, labels: np.ndarray, C: float
+) -> Linear:
+    """Return logistic regression on centred rows, scaled to a mean square of 1.
+
+    Without scaling, the penalty would keep probabilities of nearly parallel rows equal.
+    """
+    Z = coordinates.Z
+    scale = 1 / max(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z)), MIN_SPREAD)
+    model = LogisticRegression(C=C, tol=1e-3, max_iter=300)
+    with warnings.catch_warnings():
+        # A ranking does not need the exact optimum.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((scale * Z).astype(rows.dtype), labels)
+    W, b = scale * model.coef_.astype(np.float64), model.intercept_
+    if len(W) == 1:  # two classes
+        W, b = np.vstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
+    affine = coordinates.pull_back(W, unit=False)
+    return Linear(affine.A.astype(rows.dtype), b - affine.b)
+
+
+@storable
+class Ridge(Posterior):
+    """Ridge regression on the classes, with a Gaussian kernel: (posterior-ridge).
+
+    For unit rows the kernel is exp(sharpness * (cosine - 1) / spread), where the spread
+    is the mean of 1 - cosine over all pairs. The fit computes it in single precision.
+    """
+
+    def __init__(
+        self,
+        rows: Matrix,
+        labels: np.ndarray,
+        sharpness: float,
+        n_landmarks: int,
+        rng: np.random.Generator,
+    ):
+        mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
+        self.sharpness = sharpness / max(1 - mean @ mean, MIN_SPREAD)
+        is_class = _one_hot(labels).astype(np.float32)
+        # All rows cost n^3 / 3, and landmarks cost n m^2.
+        if rows.shape[0] <= 2 * n_landmarks:
+            self.landmarks = rows
+            gram = self._kernel(rows)
+            gram[np.diag_indices_from(gram)] += RIDGE
+        else:
+            self.landmarks = rows[_draw_evenly(labels, n_landmarks, rng)]
+            gram, is_class = self._sum_landmarks(rows, is_class)
+        # The transpose is in the order that LAPACK overwrites.
+        factor = linalg.cho_factor(gram.T, overwrite_a=True, check_finite=False)
+        coefficients = linalg.cho_solve(factor, is_class, check_finite=False)
+        self.coefficients = coefficients.astype(rows.dtype)
+        self.width = len(gram)
+
+    def probabilities(self, rows: Matrix) -> np.ndarray:
+        """Return the probabilities of a few rows."""
+        scores = self._kernel(rows, rows.dtype) @ self.coefficients
+        return softmax(RIDGE_SHARPNESS * scores.astype(np.float64), axis=1)
+
+    def _sum_landmarks(self, rows, is_class):
+        """Return both sides of the normal equations: (posterior-features)."""
+        gram = RIDGE * self._kernel(self.landmarks).astype(np.float64)
+        gram[np.diag_indices_from(gram)] += LANDMARK_RIDGE * (1 + rows.shape[0] / 2**14)
+        target = 0.0
+        for batch in gen_batches(rows.shape[0], BLOCK):
+            K = self._kernel(rows[batch])
+            gram += K.T @ K
+            target = target + (K.T @ is_class[batch]).astype(np.float64)
+        return gram, target
+
+    def _kernel(self, rows, dtype=np.float32):
+        K = safe_sparse_dot(rows, self.landmarks.T, dense_output=True)
+        K = np.asarray(K)
+        K -= 1
+        K *= self.sharpness
+        return np.exp(K.astype(dtype, copy=False))
+
+
+@storable
+class Classified(Posterior):
+    """Probabilities of the user's classifier."""
+
+    def __init__(self, classifier):
+        self.classifier = classifier
+        self.width = len(classifier.classes_)
+
+    def probabilities(self, rows: Matrix) -> np.ndarray:
+        """Return the probabilities of a few rows."""
+        return np.asarray(self.classifier.predict_proba(rows), dtype=np.float64)
+
+
+def _draw_evenly(labels, n, rng):
+    """Return n rows, spread evenly over the classes."""
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    return np.sort(order[np.linspace(0, len(labels) - 1, n).astype(np.intp)])
+
+
+def _one_hot(labels):
+    classes, code = np.unique(labels, return_inverse=True)
+    is_class = np.zeros((len(labels), len(classes)))
+    is_class[np.arange(len(labels)), code] = 1
+    return is_class
