@@ -79,15 +79,12 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
             Encodings of these queries, one row per set.
         """
         n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
-        sizes = sets.sizes
-        are_single = bool((sizes == 1).all()) and np.array_equal(
-            sets.rows, np.arange(len(sets.rows))
-        )
-        if are_single and len(sizes) <= n_rows:
+        are_single = sets.names is sets.rows  # not groups of the user
+        if are_single and sets.n_sets <= n_rows:
             Q = self._model.encode_queries(self._model.prepare_queries(X))
-            yield slice(0, len(sizes)), X, Q
+            yield slice(0, sets.n_sets), X, Q
             return
-        for start, block in sets.blocks(sizes, n_rows):
+        for start, block in sets.blocks(sets.sizes, n_rows):
             batch = slice(start, start + len(block.sizes))
             part = _metadata.take(X, block.rows)
             params = {} if are_single else {"groups": block.of_row}

@@ -5,6 +5,7 @@ from scipy import sparse
 from sklearn.utils.extmath import row_norms
 
 from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn.compose._parts import WeightedSum, take_columns
 
 
 def encode_items(model, X):
@@ -45,7 +46,7 @@ def as_rows(encoded):
 def as_kind(encoded, backend, dtype=None):
     """Return rows in the form that a backend reads, sparse or dense."""
     encoded = as_rows(encoded)
-    if backend == "inverted":
+    if backend in ("inverted", "hybrid"):
         if not sparse.issparse(encoded):
             encoded = canonical_csr(encoded)
     elif sparse.issparse(encoded):
@@ -77,3 +78,38 @@ def agree(encoded, expected):
     eps = max(np.finfo(part.dtype).eps for part in (encoded, expected))
     scale = np.abs(encoded).max(initial=0)
     return np.allclose(encoded, expected, rtol=1e3 * eps, atol=10 * eps * scale)
+
+
+def find_dense_columns(model, X):
+    """Return the mask of the columns from dense parts of a union.
+
+    Parameters
+    ----------
+    model : Model
+        Model of the items.
+
+    X : samples
+        Some items.
+
+    Returns
+    -------
+    is_dense : bool ndarray or None
+        None if the model is not a union, or has parts of one kind only.
+    """
+    if not isinstance(getattr(model.learner, "encoder_", None), WeightedSum):
+        return None
+    is_dense = _are_dense(model, X)
+    return is_dense if is_dense.any() and not is_dense.all() else None
+
+
+def _are_dense(model, X):
+    X, encoder = model.prepare_items(X), getattr(model.learner, "encoder_", None)
+    if isinstance(encoder, WeightedSum):
+        return np.concatenate(
+            [
+                _are_dense(part.model, take_columns(X, part.columns))
+                for part in encoder.parts
+            ]
+        )
+    encoded = model.encode_items(X)
+    return np.full(encoded.shape[1], not sparse.issparse(encoded))

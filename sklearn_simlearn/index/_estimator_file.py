@@ -8,7 +8,7 @@ from functools import cache
 
 from sklearn.base import BaseEstimator
 
-from sklearn_simlearn._core.storable import STORABLE
+from sklearn_simlearn._core.encoders import STORABLE
 from sklearn_simlearn._core.storage import damaged
 
 ESTIMATOR_FILE = "encoding_estimator.skops"
@@ -38,7 +38,9 @@ def dump_estimator(estimator):
     """Return an estimator as bytes. Of a search, store the best estimator."""
     while hasattr(estimator, "best_estimator_"):
         estimator = estimator.best_estimator_
-    return _import_skops().dumps(estimator)
+    import skops.io  # a third of the time to import this package
+
+    return skops.io.dumps(estimator)
 
 
 def read_estimator(files, trusted):
@@ -77,9 +79,10 @@ def load_estimator(data, trusted):
         Types and functions to trust, in addition to the classes of `is_trusted` and the
         defaults of skops.
     """
-    skops = _import_skops()
+    import skops.io
+
     try:
-        types = skops.get_untrusted_types(data=data)
+        types = skops.io.get_untrusted_types(data=data)
         loaders = _list_loaders(data)
         # skops trusts a name everywhere in a file, even if the file calls it.
         refused = [
@@ -88,7 +91,7 @@ def load_estimator(data, trusted):
             if name not in trusted and not is_trusted(name, loaders.get(name))
         ]
         if not refused:
-            return skops.loads(data, trusted=types)
+            return skops.io.loads(data, trusted=types)
     except Exception as error:
         # Damaged bytes raise errors of many types.
         raise damaged(f"its estimator cannot be read ({error})") from error
@@ -187,14 +190,3 @@ def _list_loaders(data):
         elif isinstance(part, list):
             parts.extend(part)
     return loaders
-
-
-def _import_skops():
-    try:
-        import skops.io
-    except ImportError:
-        raise ImportError(
-            "Estimators are stored by the package skops: pip install "
-            '"sklearn-simlearn[serve]".'
-        ) from None
-    return skops.io

@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.sklearn import validate_parameter_constraints
-from sklearn_simlearn._core.storage import damaged, open_folder, write_folder
+from sklearn_simlearn._core.storage import (
+    damaged,
+    open_folder,
+    read_generation,
+    write_folder,
+)
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import as_plain
 from sklearn_simlearn.index._estimator_file import (
@@ -17,6 +23,7 @@ from sklearn_simlearn.index._estimator_file import (
     read_estimator,
 )
 from sklearn_simlearn.index._ids import Ids
+from sklearn_simlearn.index._journal import replay
 from sklearn_simlearn.index._parted_table import PartedTable
 from sklearn_simlearn.index._state import Features, State
 from sklearn_simlearn.index.backends._registry import BACKENDS, UNCHECKED, find_backend
@@ -25,7 +32,7 @@ from sklearn_simlearn.index.backends._registry import BACKENDS, UNCHECKED, find_
 NOT_STORED = ("estimator", "rerank")
 
 # Optional tables of an index, which are stored with it.
-TABLES = ("metadata", "raw", "sample", "encoded_sample")
+TABLES = ("metadata", "raw", "thumbnails", "sample", "encoded_sample")
 
 
 def write_index(index, folder, include_estimator):
@@ -42,6 +49,7 @@ def write_index(index, folder, include_estimator):
         "is_numbered": state.ids.is_numbered,
         "next_id": state.ids.next_id,
         "is_unit": state.is_unit,
+        "fingerprint": state.fingerprint,
         "n_features_in": state.features.n_features,
         "names_in": [] if state.features.names is None else list(state.features.names),
         "tables": {},
@@ -56,8 +64,20 @@ def write_index(index, folder, include_estimator):
     write_folder(folder, header, arrays, files)
 
 
-def read_index(cls, folder, *, mmap, estimator, trusted, verify):
-    """Return an index of the given class from a folder."""
+def read_index(cls, folder, **options):
+    """Return an index of the given class from a folder, with its later changes."""
+    while True:
+        generation = read_generation(folder)
+        index = _read_saved(cls, folder, **options)
+        arrays = Path(folder, generation)
+        index._state = replay(index._state, arrays, n_threads=index._n_threads)
+        # The journal belongs to these arrays if no other index was saved meanwhile.
+        if read_generation(folder) == generation:
+            return index
+
+
+def _read_saved(cls, folder, *, mmap, estimator, trusted, verify):
+    """Return an index of the given class, without changes after the save."""
     header, arrays, files = open_folder(
         folder,
         mmap=mmap,
@@ -141,6 +161,7 @@ def _read_state(header, arrays):
         items=items,
         ids=ids,
         is_unit=header.get("is_unit") is True,
+        fingerprint=header.get("fingerprint"),
         features=features,
         search_options=options,
         lost_steps=tuple(map(str, steps)),

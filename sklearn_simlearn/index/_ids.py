@@ -63,6 +63,8 @@ class Ids:
 
     def take(self, rows):
         """Return the ids of rows; -1 or "" where the row is -1."""
+        if self._verify is None and rows.min(initial=0) >= 0:
+            return self.values[rows]
         found = rows >= 0
         if not found.any():
             return np.full(rows.shape, self.nothing, dtype=self.values.dtype)
@@ -84,8 +86,9 @@ class Ids:
         for values, rows in self._sorted_parts():
             if len(values) == 0:
                 continue
-            # If several rows have the same id, only the last one can be alive.
-            place = np.maximum(np.searchsorted(values, ids, side="right") - 1, 0)
+            # If several rows have the same id, only the last one can be alive. A place
+            # of -1 is the last one, whose id is larger.
+            place = values.searchsorted(ids, side="right") - 1
             found = np.maximum(found, np.where(values[place] == ids, rows[place], -1))
         if self.n_rows:
             found[~self.alive[found]] = -1
@@ -217,8 +220,21 @@ def number_on(start, n_items):
     return np.arange(start, start + n_items, dtype=np.int64)
 
 
-def check_ids(ids, n_items):
-    """Return the ids of new items, one per item and unique."""
+def check_ids(ids, n_items, *tables):
+    """Return the ids of new items, one per item and unique.
+
+    Parameters
+    ----------
+    ids : array-like of shape (n_items,) or "index"
+        Ids; "index" for the index of the first of `tables` that is a frame of pandas.
+
+    n_items : int
+
+    *tables : object
+        Items and their metadata.
+    """
+    if isinstance(ids, str):
+        ids = _find_index(ids, tables)
     ids = read_ids(ids)
     if len(ids) != n_items:
         raise ValueError(
@@ -228,6 +244,20 @@ def check_ids(ids, n_items):
     if len(unique) < n_items:
         raise ValueError(f"ids must be unique; repeated: {_show(unique[n_times > 1])}.")
     return ids
+
+
+def _find_index(ids, tables):
+    """Return the index of the first frame of pandas; raise if there is none."""
+    if ids != "index":
+        raise ValueError(f"ids must be 'index', None or a list of ids; got {ids!r}.")
+    for table in tables:
+        # Lists have a method of this name.
+        index = getattr(table, "index", None)
+        if hasattr(index, "to_numpy"):
+            return index.to_numpy()
+    raise ValueError(
+        "ids='index' requires a frame of pandas as items or metadata. Pass the ids."
+    )
 
 
 def read_ids(ids):

@@ -1,11 +1,18 @@
 """Index that finds the top k items for any estimator."""
 
+import os
 import threading
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
+from typing import Any, Self
 
-import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core import unwrap
@@ -14,16 +21,21 @@ from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     fit_context,
+    num_samples,
 )
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import FilterLike, MatrixLike, MetadataLike
+from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.index._base import as_plain, check_k
 from sklearn_simlearn.index._encoded_items import encode_items
 from sklearn_simlearn.index._filters import read_filter
 from sklearn_simlearn.index._folder import read_index, write_index
 from sklearn_simlearn.index._neighbors import NeighborsMixin
+from sklearn_simlearn.index._photographs import make_thumbnails
 from sklearn_simlearn.index._rerank import fit_steps, search_again
 from sklearn_simlearn.index._result import SearchResult
 from sklearn_simlearn.index._snapshot import MemoryIndex
-from sklearn_simlearn.index._state import Recipe, State
+from sklearn_simlearn.index._state import Change, Recipe, State
 from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 
 
@@ -45,11 +57,13 @@ class SimilarityIndex(
         them. It encodes queries and items. A fitted estimator is used without a copy.
         If it is not fitted, `fit` fits a clone.
 
-    backend : {"auto", "inverted", "dense", "faiss", "usearch"}, default="auto"
-        Data structure of the search. "inverted" (for sparse encodings) and "dense" are
-        exact; "auto" selects the one that fits the encodings. "faiss" and "usearch" are
-        packages for approximate search of dense encodings. Encodings are converted to
-        sparse or dense if the backend requires it.
+    backend : str, default="auto"
+        Data structure of the search: "auto", "inverted", "dense", "hybrid", "faiss" or
+        "usearch". "inverted" (for sparse encodings), "dense" and "hybrid" (for a
+        :class:`~sklearn_simlearn.compose.SimilarityUnion` of both) are exact; "auto"
+        selects the one that fits the encodings. "faiss" and "usearch" are packages for
+        approximate search of dense encodings. Encodings are converted to sparse or
+        dense if the backend requires it.
 
     backend_options : dict, default=None
         Keyword arguments of the backend; see the :ref:`User Guide <serving>`.
@@ -137,15 +151,15 @@ class SimilarityIndex(
 
     def __init__(
         self,
-        estimator,
+        estimator: BaseEstimator,
         *,
-        backend="auto",
-        backend_options=None,
-        rerank=None,
-        n_candidates=100,
-        n_neighbors=5,
-        store_items=False,
-        n_jobs=None,
+        backend: str = "auto",
+        backend_options: dict[str, Any] | None = None,
+        rerank: Sequence[BaseEstimator] | None = None,
+        n_candidates: int = 100,
+        n_neighbors: int = 5,
+        store_items: bool = False,
+        n_jobs: int | None = None,
     ):
         self.estimator = estimator
         self.backend = backend
@@ -157,7 +171,13 @@ class SimilarityIndex(
         self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, ids=None, metadata=None):
+    def fit(
+        self,
+        X: MatrixLike,
+        y: TargetLike | None = None,
+        ids: ArrayLike | None = None,
+        metadata: MetadataLike | None = None,
+    ) -> Self:
         """Store items, and fit the estimator on them if it is not fitted.
 
         Parameters
@@ -168,9 +188,10 @@ class SimilarityIndex(
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
             Labels or relevance matrix, used if the estimator is not fitted.
 
-        ids : array-like of shape (n_items,), default=None
-            Unique ids, integers or strings, that `search` returns. If None, the items
-            get the ids 0, 1, ....
+        ids : array-like of shape (n_items,) or "index", default=None
+            Unique ids, integers or strings, that `search` returns. If "index", the
+            index of the frame `X`, or of the frame `metadata`. If None, the items get
+            the ids 0, 1, ....
 
         metadata : list of dict, frame or structured array, default=None
             Metadata with one row per item. `search` can filter by it.
@@ -181,13 +202,19 @@ class SimilarityIndex(
             The index itself.
         """
         with self._changing():
-            estimator, model = self._take_estimator(X, y)
-            state = State.build(X, ids, metadata, estimator, model, self._recipe())
-            steps = fit_steps(self._snapshot(state))
-            self._steps, self._state = steps, state
+            self._build(X, ids, metadata, *self._take_estimator(X, y))
         return self
 
-    def search(self, X, k=10, *, groups=None, exclude=None, filter=None, features=None):
+    def search(
+        self,
+        X: MatrixLike,
+        k: int = 10,
+        *,
+        groups: ArrayLike | None = None,
+        exclude: ArrayLike | None = None,
+        filter: FilterLike | None = None,
+        features: LocalFeatures | None = None,
+    ) -> SearchResult:
         """Return the best items for each query.
 
         Parameters
@@ -207,11 +234,12 @@ class SimilarityIndex(
             Ids to exclude from the results, one or a list per query. Unknown ids are
             ignored.
 
-        filter : array-like or callable, default=None
+        filter : array-like, dict or callable, default=None
             Items to which the results are restricted: a boolean mask in the order of
-            `ids_`, a list of ids, or a function that takes the metadata and returns the
-            mask. If the metadata is a list of dicts, the function is called with one
-            dict at a time and returns a bool.
+            `ids_`, a list of ids, a dict of conditions on the metadata, as in
+            ``{"lang": "de", "price": ("<", 10)}``, or a function that takes the
+            metadata and returns the mask; see :ref:`search-filter`. A list with one of
+            them, or None, per query gives each query its own filter.
 
         features : LocalFeatures, default=None
             Local features of the queries, for re-ranking steps that compare them. If
@@ -229,7 +257,8 @@ class SimilarityIndex(
         k = check_k(k)
         state, allowed = index._state, None
         if filter is not None:
-            allowed = read_filter(filter, state.ids, state.current_metadata)
+            n_results = index._read_sets(groups, num_samples(X)).n_sets
+            allowed = read_filter(filter, state.ids, state.metadata, n_results)
         restriction = {"groups": groups, "exclude": exclude, "allowed": allowed}
         if index.rerank or state.lost_steps:
             steps = self._find_steps(index)
@@ -243,7 +272,12 @@ class SimilarityIndex(
             take = partial(state.metadata.take, rows[rows >= 0])
         return SearchResult(scores, state.ids.take(rows), take)
 
-    def add(self, X, ids=None, metadata=None):
+    def add(
+        self,
+        X: MatrixLike,
+        ids: ArrayLike | None = None,
+        metadata: MetadataLike | None = None,
+    ) -> Self:
         """Add items.
 
         Parameters
@@ -265,12 +299,12 @@ class SimilarityIndex(
             The index itself.
         """
         with self._changing():
-            index = self._snapshot_to_change()
-            ids, metadata = index._state.read_new(X, ids, metadata)
-            self._state = index._add(index._state, X, ids, metadata)
+            self._put("add", X, ids, metadata)
         return self
 
-    def upsert(self, X, ids, metadata=None):
+    def upsert(
+        self, X: MatrixLike, ids: ArrayLike, metadata: MetadataLike | None = None
+    ) -> Self:
         """Add items, and replace those with the same ids.
 
         The change is atomic for concurrent searches. Replaced items count as added
@@ -293,17 +327,12 @@ class SimilarityIndex(
             The index itself.
         """
         with self._changing():
-            index = self._snapshot_to_change()
-            state = index._state
             if ids is None:
                 raise ValueError("upsert requires the ids of the items.")
-            ids, metadata = state.read_new(X, ids, metadata)
-            rows = state.ids.find(ids)
-            state = state.remove(rows[rows >= 0])
-            self._state = index._add(state, X, ids, metadata)
+            self._put("upsert", X, ids, metadata)
         return self
 
-    def remove(self, ids):
+    def remove(self, ids: ArrayLike) -> Self:
         """Remove items, so that `search` no longer returns them.
 
         Parameters
@@ -318,11 +347,11 @@ class SimilarityIndex(
         """
         check_is_fitted(self)
         with self._changing():
-            state = self._snapshot_to_change(need_estimator=False)._state
-            self._state = state.remove(np.unique(state.find(ids)))
+            index = self._snapshot_to_change(need_estimator=False)
+            self._apply(Change("remove", index._state.ids.convert(ids)))
         return self
 
-    def compact(self):
+    def compact(self) -> Self:
         """Free the memory of removed items.
 
         Changes of the index do this automatically if removed items take more than a
@@ -338,7 +367,7 @@ class SimilarityIndex(
             self._state = self._state.compact(n_threads=self._n_threads)
         return self
 
-    def set_estimator(self, estimator):
+    def set_estimator(self, estimator: BaseEstimator) -> Self:
         """Replace the estimator, and encode the items again if needed.
 
         If the new estimator encodes items as the old one did, the stored items are
@@ -365,7 +394,7 @@ class SimilarityIndex(
             self._state = state.with_estimator(estimator, model, recipe)
         return self
 
-    def set_search_options(self, **options):
+    def set_search_options(self, **options: Any) -> Self:
         """Change those options of the backend that affect only the search.
 
         Parameters
@@ -389,7 +418,9 @@ class SimilarityIndex(
             self._state = self._state.with_search_options(as_plain(options))
         return self
 
-    def save(self, folder, *, include_estimator=True):
+    def save(
+        self, folder: str | os.PathLike[str], *, include_estimator: bool = True
+    ) -> None:
         """Store the index in a folder. Replace the index that the folder holds.
 
         A process that opens the folder during a save sees either the old or the new
@@ -412,7 +443,15 @@ class SimilarityIndex(
         write_index(index, folder, include_estimator)
 
     @classmethod
-    def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        mmap: bool = True,
+        estimator: BaseEstimator | None = None,
+        trusted: Sequence[str] | None = None,
+        verify: bool = False,
+    ) -> Self:
         """Open an index that `save` stored.
 
         Nothing in the folder is unpickled. Everything that a search relies on is
@@ -459,24 +498,47 @@ class SimilarityIndex(
 
     # -- private methods --
 
-    def _snapshot_to_change(self, need_estimator=True):
-        """Return a snapshot, compacted if too many rows were removed."""
-        index = self._snapshot()
-        if need_estimator:
-            index._check_estimator()
-        if index._state.should_compact:
-            index._state = index._state.compact(n_threads=index._n_threads)
-            self._state = index._state
-        return index
-
     def _recipe(self, search_options=None):
         options = as_plain({**(self.backend_options or {}), **(search_options or {})})
         return Recipe(self.backend, options, self.store_items, self._n_threads)
 
-    def _add(self, state, X, ids, metadata):
-        """Return a state with more items."""
+    def _fit_prepared(self, X, prepared, ids, metadata):
+        """Do what `fit` does with a fitted estimator, without applying its steps.
+
+        `prepared` are the photographs `X` after all steps of the estimator.
+        """
+        model = unwrap.find_model(self.estimator)
+        with self._changing():
+            self._build(X, ids, metadata, self.estimator, model, prepared)
+        return self
+
+    def _build(self, X, ids, metadata, estimator, model, prepared=None):
+        """Store items; see `State.build`."""
+        state = State.build(
+            X, ids, metadata, estimator, model, self._recipe(), prepared
+        )
+        steps = fit_steps(self._snapshot(state))
+        self._steps, self._state = steps, state
+
+    def _put(self, kind, X, ids, metadata):
+        """Add or replace items."""
+        index = self._snapshot_to_change()
+        self._apply(index._read_change(kind, X, ids, metadata))
+
+    def _read_change(self, kind, X, ids, metadata):
+        """Return the change that adds or replaces items, checked and encoded."""
+        new = self._state.read_new(X, ids, metadata)
         encoded = self._convert(encode_items(self._model, X), X)
-        return state.add(X, encoded, ids, metadata, n_threads=self._n_threads)
+        if self._state.thumbnails is not None:
+            new["thumbnails"] = make_thumbnails(X, self._n_threads)
+        return Change(kind, encoded=encoded, **new)
+
+    def _apply(self, change):
+        """Change the items, after the change was written to the journal."""
+        state = self._state.apply(change, n_threads=self._n_threads)
+        if self._journal is not None:
+            self._journal.append(change)
+        self._state = state
 
     def _find_steps(self, index):
         """Return the fitted steps for a snapshot, from the cache if possible."""

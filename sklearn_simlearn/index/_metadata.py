@@ -8,7 +8,12 @@ from scipy import sparse
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn._core.storage import damaged
 from sklearn_simlearn.index._frames import columns_from_arrays, columns_to_arrays
-from sklearn_simlearn.index._texts import StoredTexts, encode_texts
+from sklearn_simlearn.index._texts import (
+    StoredBytes,
+    StoredTexts,
+    encode_bytes,
+    encode_texts,
+)
 from sklearn_simlearn.index.backends._blocked_items import check_offsets, check_range
 
 # Kind of tables of local features in a folder.
@@ -46,7 +51,7 @@ def as_table(X):
         return X
     if hasattr(X, "concatenate"):  # a custom container, such as LocalFeatures
         return X
-    if isinstance(X, Sequence) and isinstance(X[0], str | dict):
+    if isinstance(X, Sequence) and isinstance(X[0], str | bytes | dict):
         return list(X)
     return np.asarray(X)
 
@@ -81,6 +86,15 @@ def check_metadata(metadata, n_items, like=None):
     return list(metadata) if kind == "list" else metadata
 
 
+def are_alike(first, second):
+    """Return whether two tables have the same type and columns."""
+    if _kind(first) != _kind(second):
+        return False
+    if hasattr(first, "columns"):
+        return list(first.columns) == list(second.columns)
+    return getattr(first, "shape", ())[1:] == getattr(second, "shape", ())[1:]
+
+
 def to_arrays(table, name):
     """Return the arrays and the description of a table for `from_arrays`.
 
@@ -102,6 +116,8 @@ def to_arrays(table, name):
         return {"values": table}, {"kind": kind}
     if kind in ("array", "list"):
         rows = table.tolist() if kind == "array" else list(table)
+        if rows and all(isinstance(row, bytes) for row in rows):
+            return encode_bytes(rows), {"kind": "bytes"}
         return encode_texts(rows, name), {"kind": "list"}
     arrays, columns = columns_to_arrays(table, kind, name)
     return arrays, {"kind": kind, "columns": columns, "n_rows": len(table)}
@@ -128,6 +144,8 @@ def from_arrays(arrays, description):
             return arrays.read("values")
         if kind == "list":
             return StoredTexts(arrays)
+        if kind == "bytes":
+            return StoredBytes(arrays)
         if kind in ("pandas", "polars"):
             columns, n_rows = description["columns"], description["n_rows"]
             return columns_from_arrays(arrays, columns, kind, n_rows)

@@ -1,11 +1,13 @@
 """Nearest items with the interface of scikit-learn's neighbours."""
 
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.sklearn import as_configured, num_samples
+from sklearn_simlearn._core.typing import MatrixLike, SparseRows
 from sklearn_simlearn.index import _metadata
 
 # Number of neighbours of the first search within a radius.
@@ -15,7 +17,12 @@ FIRST_NEIGHBORS = 32
 class NeighborsMixin:
     """Methods of an index that return distances: one minus the similarity."""
 
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+    def kneighbors(
+        self,
+        X: MatrixLike | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Return the nearest items. The distance is one minus the similarity.
 
         Parameters
@@ -61,7 +68,12 @@ class NeighborsMixin:
         indices = _places(index)[rows]
         return (_distance(scores), indices) if return_distance else indices
 
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+    def kneighbors_graph(
+        self,
+        X: MatrixLike | None = None,
+        n_neighbors: int | None = None,
+        mode: Literal["connectivity", "distance"] = "connectivity",
+    ) -> SparseRows:
         """Return the graph of the nearest items.
 
         Parameters
@@ -77,7 +89,7 @@ class NeighborsMixin:
 
         Returns
         -------
-        graph : csr_matrix of shape (n_queries, n_items)
+        graph : sparse CSR of shape (n_queries, n_items)
             Graph. Each row is sorted by distance, as scikit-learn requires of
             precomputed graphs.
         """
@@ -87,11 +99,17 @@ class NeighborsMixin:
         n_queries, n_neighbors = indices.shape
         data = distances if mode == "distance" else np.ones(indices.shape)
         indptr = np.arange(0, indices.size + 1, n_neighbors)
-        return sparse.csr_matrix(
+        graph = sparse.csr_array(
             (data.ravel(), indices.ravel(), indptr), shape=(n_queries, index.n_items_)
         )
+        return as_configured(graph)
 
-    def radius_neighbors(self, X=None, radius=0.5, return_distance=True):
+    def radius_neighbors(
+        self,
+        X: MatrixLike | None = None,
+        radius: float = 0.5,
+        return_distance: bool = True,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Return all items within a distance.
 
         Parameters
@@ -139,7 +157,12 @@ class NeighborsMixin:
             waiting, k = waiting[~is_done], min(4 * k, n_items)
         return (distances, indices) if return_distance else indices
 
-    def radius_neighbors_graph(self, X=None, radius=0.5, mode="connectivity"):
+    def radius_neighbors_graph(
+        self,
+        X: MatrixLike | None = None,
+        radius: float = 0.5,
+        mode: Literal["connectivity", "distance"] = "connectivity",
+    ) -> SparseRows:
         """Return the graph of all items within a distance.
 
         Parameters
@@ -155,7 +178,7 @@ class NeighborsMixin:
 
         Returns
         -------
-        graph : csr_matrix of shape (n_queries, n_items)
+        graph : sparse CSR of shape (n_queries, n_items)
             Graph. Each row is sorted by distance.
         """
         _check_mode(mode)
@@ -164,7 +187,7 @@ class NeighborsMixin:
         lengths = [len(row) for row in indices]
         columns = np.concatenate(indices)
         data = np.concatenate(distances)
-        return sparse.csr_matrix(
+        graph = sparse.csr_array(
             (
                 data if mode == "distance" else np.ones(len(data)),
                 columns,
@@ -172,8 +195,9 @@ class NeighborsMixin:
             ),
             shape=(len(indices), index.n_items_),
         )
+        return as_configured(graph)
 
-    def transform(self, X):
+    def transform(self, X: MatrixLike) -> SparseRows:
         """Return the graph of distances to the nearest items, for other estimators.
 
         As in :class:`~sklearn.neighbors.KNeighborsTransformer`, a row has one neighbour
@@ -186,7 +210,7 @@ class NeighborsMixin:
 
         Returns
         -------
-        graph : csr_matrix of shape (n_queries, n_items)
+        graph : sparse CSR of shape (n_queries, n_items)
             Graph of distances.
         """
         index = self._snapshot()

@@ -6,6 +6,7 @@ from copy import deepcopy
 import numpy as np
 
 from sklearn_simlearn.index import _metadata
+from sklearn_simlearn.index._conditions import SortedColumns, read_conditions
 
 
 class PartedTable:
@@ -13,6 +14,8 @@ class PartedTable:
 
     Shorter parts before a new part are merged into it. So each row is copied a
     logarithmic number of times, and the number of parts is logarithmic.
+
+    `find` sorts the columns that a filter uses, and keeps them in sorted order.
 
     Parameters
     ----------
@@ -22,6 +25,7 @@ class PartedTable:
 
     def __init__(self, *parts):
         self._parts = parts
+        self._columns = ()
 
     @property
     def first_part(self):
@@ -33,7 +37,9 @@ class PartedTable:
         parts = list(self._read())
         while parts and _count(parts[-1]) < 2 * _count(table):
             table = _metadata.join(parts.pop(), table)
-        return PartedTable(*parts, table)
+        longer = PartedTable(*parts, table)
+        longer._columns = self._columns
+        return longer
 
     def take(self, rows):
         """Return some rows as a plain table."""
@@ -64,6 +70,21 @@ class PartedTable:
             self._parts = (table,)
         return self._parts[0]
 
+    def find(self, filter):
+        """Return the rows that satisfy a dict of columns and conditions."""
+        # The columns of a part are sorted once for all tables that share the part.
+        known = {id(columns.table): columns for columns in self._columns}
+        self._columns = tuple(
+            known.get(id(part)) or SortedColumns(part) for part in self._read()
+        )
+        names = {name for columns in self._columns for name in columns.names}
+        conditions = read_conditions(filter, names)
+        rows, start = [], 0
+        for columns in self._columns:
+            rows.append(start + columns.find(conditions))
+            start += _count(columns.table)
+        return np.concatenate(rows)
+
     def _read(self):
         if any(isinstance(part, _metadata.Stored) for part in self._parts):
             self._parts = tuple(
@@ -74,9 +95,9 @@ class PartedTable:
 
     def __getstate__(self):
         table = self.whole()
-        if isinstance(table, _metadata.StoredTexts):
+        if isinstance(table, _metadata.StoredBytes):
             table = list(table)
-        return {"_parts": (table,)}
+        return {"_parts": (table,), "_columns": ()}
 
 
 def _count(table):
@@ -85,6 +106,8 @@ def _count(table):
 
 def independent(table):
     """Return a copy of a table that shares no memory with the original."""
-    if isinstance(table, Sequence) and all(isinstance(row, str) for row in table):
+    if isinstance(table, Sequence) and all(
+        isinstance(row, str | bytes) for row in table
+    ):
         return list(table)
     return deepcopy(table)

@@ -16,7 +16,12 @@ from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._base import is_fitted
 from sklearn_simlearn.index._encoded_items import as_kind
-from sklearn_simlearn.index._filters import cut_lists, read_exclude
+from sklearn_simlearn.index._filters import (
+    cut_allowed,
+    cut_lists,
+    read_exclude,
+    search_items,
+)
 
 # Number of queries that are re-ranked at a time. It bounds the memory of a step.
 N_QUERIES = 256
@@ -47,7 +52,7 @@ class Queries:
     ids: np.ndarray | None = None
     groups: Any = None
     excluded: tuple | None = None
-    allowed: np.ndarray | None = None
+    allowed: Any = None
 
     def encode(self):
         """Return encoded queries, one row per list of candidates."""
@@ -68,11 +73,13 @@ class Queries:
         The filter of the running search is applied, too.
         """
         state = self.index._state
-        scores, rows = state.items.search(
+        scores, rows = search_items(
+            state.items,
             as_kind(Q, state.backend, state.items.dtype),
             k,
-            allowed=self.allowed,
-            n_threads=self.index._n_threads,
+            self.allowed,
+            None,
+            self.index._n_threads,
         )
         return scores, state.ids.take(rows)
 
@@ -130,7 +137,7 @@ def fit_steps(index):
 def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
     """Return scores and rows of the best items after re-ranking."""
     n_queries = num_samples(X)
-    n_results = len(index._read_sets(groups, n_queries).sizes)
+    n_results = index._read_sets(groups, n_queries).n_sets
     if features is not None and num_samples(features) != n_queries:
         raise ValueError(
             f"features must have one image per query; got {num_samples(features)} "
@@ -150,7 +157,7 @@ def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
             None if features is None else features[batch],
             groups=groups,
             excluded=None if exclude is None else cut_lists(exclude, batch),
-            allowed=allowed,
+            allowed=cut_allowed(allowed, batch),
         )
         found = _apply(steps, queries, k)
         scores.append(found[0])

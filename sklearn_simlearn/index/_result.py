@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.typing import Frame
 from sklearn_simlearn.index import _metadata
 
 
@@ -22,7 +23,7 @@ class SearchResult(_ScoresAndIds):
     Parameters
     ----------
     scores : ndarray of shape (n_queries, k)
-        Scores of the items, the largest first; -inf where there are no more items.
+        Scores of the items, the largest first; -inf if there are no more items.
 
     ids : ndarray of shape (n_queries, k)
         Ids of the items; -1 or "" where the score is -inf.
@@ -72,7 +73,7 @@ class SearchResult(_ScoresAndIds):
         return self
 
     @property
-    def metadata(self):
+    def metadata(self) -> list[Any] | None:
         """Return the metadata of the items: a table per query, the best item first.
 
         The tables have the type of the metadata of the index. They have no rows for
@@ -89,7 +90,7 @@ class SearchResult(_ScoresAndIds):
             for start, end in zip(starts, ends, strict=True)
         ]
 
-    def to_frame(self):
+    def to_frame(self) -> Frame:
         """Return the result as a pandas DataFrame, with one row for each item found.
 
         Returns
@@ -114,7 +115,7 @@ class SearchResult(_ScoresAndIds):
         }
         rows = self._metadata_rows()
         if rows is not None:
-            for name, values in _columns(rows).items():
+            for name, values in columns_of(rows).items():
                 columns[f"metadata_{name}" if name in columns else name] = values
         return pd.DataFrame(columns)
 
@@ -134,7 +135,7 @@ def _restore(cls, scores, ids, rows, missing):
     return result
 
 
-def _columns(table):
+def columns_of(table):
     """Return the columns of a table by name."""
     if isinstance(table, Sequence):
         names = dict.fromkeys(name for row in table for name in row)

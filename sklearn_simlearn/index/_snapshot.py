@@ -3,19 +3,31 @@
 import threading
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.typing import MetadataLike
 from sklearn_simlearn.index._base import BaseIndex
-from sklearn_simlearn.index._encoded_items import as_kind, have_unit_length
-from sklearn_simlearn.index._filters import cut_lists, read_exclude
+from sklearn_simlearn.index._encoded_items import (
+    as_kind,
+    encode_items,
+    have_unit_length,
+)
+from sklearn_simlearn.index._explanation import ExplainMixin
+from sklearn_simlearn.index._filters import (
+    cut_allowed,
+    cut_lists,
+    read_exclude,
+    search_items,
+)
 from sklearn_simlearn.index._neighbors import no_distance
 
-# Attributes that are not copied.
-LOCKS = {"_lock", "_steps_lock"}
+# Attributes that are not copied: locks, and the journal of this object.
+LOCKS = {"_lock", "_steps_lock", "_journal"}
 
 
-class SnapshotIndex(BaseIndex):
+class SnapshotIndex(ExplainMixin, BaseIndex):
     """Base class of an index whose state is replaced as a whole.
 
     The attribute `_state` holds everything that `fit` and later changes set. A change
@@ -25,26 +37,26 @@ class SnapshotIndex(BaseIndex):
     """
 
     @property
-    def estimator_(self):
+    def estimator_(self) -> BaseEstimator:
         """Return the fitted estimator."""
         return _known(self._fitted_state().estimator)
 
     @property
-    def n_items_(self):
+    def n_items_(self) -> int:
         """Return the number of items."""
         return self._fitted_state().n_items
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Return the number of features of the items."""
         return _known(self._fitted_state().features.n_features)
 
     @property
-    def feature_names_in_(self):
+    def feature_names_in_(self) -> np.ndarray:
         """Return the column names of the items."""
         return _known(self._fitted_state().features.names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         check_is_fitted(self)
         return self.n_items_
 
@@ -65,9 +77,10 @@ class SnapshotIndex(BaseIndex):
                 check_is_fitted(self)  # called only on failure: it is slow
             state = self._state
         other = type(self).__new__(type(self))
-        parts = dict(vars(self))
-        vars(other).update((name, parts[name]) for name in parts.keys() - LOCKS)
-        other._state = state
+        parts = dict(vars(self), _state=state)
+        for name in LOCKS:
+            parts.pop(name, None)
+        vars(other).update(parts)
         return other
 
     def _changing(self):
@@ -88,50 +101,81 @@ class MemoryIndex(SnapshotIndex):
     # Last fitted re-ranking steps, a `Steps`.
     _steps = None
 
+    # Journal to which changes are written first, a `Journal`.
+    _journal = None
+
     @property
-    def backend_(self):
+    def backend_(self) -> str:
         """Return the name of the backend."""
         return self._fitted_state().backend
 
     @property
-    def ids_(self):
+    def ids_(self) -> np.ndarray:
         """Return the ids of the items."""
         return self._fitted_state().ids.current()
 
     @property
-    def metadata_(self):
+    def metadata_(self) -> MetadataLike | None:
         """Return the metadata of the items."""
         return self._fitted_state().current_metadata()
 
     def _search(
         self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
     ):
-        """Yield scores and rows of the best items, in batches of queries."""
+        """Return scores and rows of the best items."""
         self._check_estimator()
         state = self._state
         if need_unit and not state.is_unit:
             raise no_distance("items")
         sets = self._read_sets(groups, num_samples(X))
-        n_results = len(sets.sizes)
+        n_results = sets.n_sets
         if exclude is not None:
             exclude = read_exclude(exclude, state.ids, n_results)
-        n_found = min(k, state.ids.n_rows)
-        scores = np.full((n_results, k), -np.inf, dtype=state.items.dtype)
-        rows = np.full((n_results, k), -1, dtype=np.int64)
+        found = []
         # An encoded query takes at most 16 bytes per feature, if all are non-zero.
         row_bytes = 16 * (state.items.n_features + k)
         for batch, part, Q in self._encode_queries(X, sets, row_bytes):
             Q = self._convert(Q, part)
             if need_unit and not have_unit_length(Q):
                 raise no_distance("queries")
-            scores[batch, :n_found], rows[batch, :n_found] = state.items.search(
-                Q,
-                n_found,
-                allowed=allowed,
-                excluded=None if exclude is None else cut_lists(exclude, batch),
-                n_threads=self._n_threads,
+            found.append(
+                search_items(
+                    state.items,
+                    Q,
+                    k,
+                    cut_allowed(allowed, batch),
+                    None if exclude is None else cut_lists(exclude, batch),
+                    self._n_threads,
+                )
             )
-        return scores, rows
+        if len(found) == 1:
+            return found[0]
+        return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+    def _snapshot_to_change(self, need_estimator=True):
+        """Return a snapshot, compacted if too many rows were removed."""
+        index = self._snapshot()
+        if need_estimator:
+            index._check_estimator()
+        if index._state.should_compact:
+            index._state = index._state.compact(n_threads=index._n_threads)
+            self._state = index._state
+        return index
+
+    def _find_encoded(self, ids):
+        state = self._state
+        rows = state.ids.find(ids)
+        known, rows = rows >= 0, rows[rows >= 0]
+        if hasattr(state.items, "take"):
+            return known, state.items.take(rows)
+        if state.raw is None:
+            raise ValueError(
+                f"The backend {state.backend!r} does not return its items. Build the "
+                "index with store_items=True to encode them again."
+            )
+        if len(rows) == 0:
+            return known, np.zeros((0, state.items.n_features))
+        return known, encode_items(state.model, state.raw.take(rows))
 
     def _convert(self, encoded, X):
         """Return encodings of X in the form of the items of the backend."""

@@ -16,10 +16,17 @@ from sklearn_simlearn.index._encoded_items import (
     agree,
     as_kind,
     encode_items,
+    find_dense_columns,
     have_unit_length,
 )
 from sklearn_simlearn.index._ids import Ids, check_ids, read_ids
 from sklearn_simlearn.index._parted_table import PartedTable, independent
+from sklearn_simlearn.index._photographs import (
+    compute_fingerprint,
+    list_sources,
+    make_thumbnails,
+    reads_photographs,
+)
 from sklearn_simlearn.index.backends._registry import find_backend
 
 # Number of items whose encodings are compared when an estimator is replaced and the
@@ -43,6 +50,31 @@ class Features(NamedTuple):
         validate_data(probe, X, skip_check_array=True)
         found = vars(probe)
         return cls(found.get("n_features_in_"), found.get("feature_names_in_"))
+
+
+class Change(NamedTuple):
+    """Change of the items of an index, checked and encoded.
+
+    Attributes
+    ----------
+    kind : {"add", "upsert", "remove"}
+
+    ids : ndarray of shape (n_items,)
+        Ids in the type of the index; unique unless `kind` is "remove".
+
+    encoded : matrix of shape (n_items, n_features) or None
+        Encoded items in the form of the backend; None if `kind` is "remove".
+
+    metadata, raw, thumbnails : table or None
+        Metadata, original items and thumbnails, if the index stores them.
+    """
+
+    kind: str
+    ids: np.ndarray
+    encoded: Any = None
+    metadata: Any = None
+    raw: Any = None
+    thumbnails: Any = None
 
 
 class Recipe(NamedTuple):
@@ -78,8 +110,15 @@ class State:
     metadata, raw : PartedTable or None
         Metadata and original items, by row.
 
+    thumbnails : PartedTable or None
+        Reduced photographs as JPEG files, by row; None unless items are photographs.
+
     sample, encoded_sample : PartedTable
-        Sample of the items, original and encoded.
+        Sample of the items, original and encoded. If items are photographs, the sample
+        is stored after the steps of the estimator.
+
+    fingerprint : str or None
+        Fingerprint of these steps; None unless items are photographs.
 
     is_unit : bool
         Whether all encoded items have unit length.
@@ -107,24 +146,27 @@ class State:
     features: Features
     search_options: dict = field(default_factory=dict)
     lost_steps: tuple = ()
+    thumbnails: PartedTable | None = None
+    fingerprint: str | None = None
 
     @classmethod
-    def build(cls, X, ids, metadata, estimator, model, recipe):
-        """Return the state of a new index."""
+    def build(cls, X, ids, metadata, estimator, model, recipe, prepared=None):
+        """Return the state of a new index.
+
+        `prepared` are photographs after the steps of the model, if they are known.
+        """
         n_items = num_samples(X)
         if ids is None:
             ids = Ids.numbered(n_items)
         else:
-            ids = Ids(np.array(check_ids(ids, n_items)))
+            ids = Ids(np.array(check_ids(ids, n_items, X, metadata)))
         metadata = _metadata.check_metadata(metadata, n_items)
-        encoded = encode_items(model, X)
         return cls(
             estimator=estimator,
             model=model,
             ids=ids,
             metadata=None if metadata is None else PartedTable(independent(metadata)),
-            features=Features.of(X),
-            **_store(_metadata.as_table(X), encoded, recipe),
+            **_encode(X, model, recipe, prepared),
         )
 
     @property
@@ -133,9 +175,12 @@ class State:
         return self.ids.n_alive
 
     def read_new(self, X, ids, metadata):
-        """Check ids and metadata of new items against the index, and return them."""
+        """Return the parts of a change; raise unless they match the index."""
         n_items = num_samples(X)
-        ids = self.ids.number(n_items) if ids is None else check_ids(ids, n_items)
+        if ids is None:
+            ids = self.ids.number(n_items)
+        else:
+            ids = check_ids(ids, n_items, X, metadata)
         known = None if self.metadata is None else self.metadata.first_part
         metadata = _metadata.check_metadata(metadata, n_items, like=known)
         if metadata is not None and known is None:
@@ -143,19 +188,39 @@ class State:
                 "The index was fitted without metadata. Pass metadata of all items to "
                 "`fit`."
             )
-        return self.ids.convert(ids), metadata
+        raw = None if self.raw is None else independent(_as_items(X, self.model))
+        metadata = None if metadata is None else independent(metadata)
+        return {"ids": self.ids.convert(ids), "metadata": metadata, "raw": raw}
 
-    def add(self, X, encoded, ids, metadata, *, n_threads):
-        """Return the state with more items. Ids must come from `read_new`."""
-        ids = self.ids.append(ids)
-        changed = {"ids": ids, "is_unit": self.is_unit and have_unit_length(encoded)}
-        if metadata is not None:
-            changed["metadata"] = self.metadata.append(independent(metadata))
+    def apply(self, change, *, n_threads):
+        """Return the state after a change."""
+        if change.kind == "remove":
+            return self._remove(np.unique(self.find(change.ids)))
+        state = self
+        if change.kind == "upsert":
+            rows = self.ids.find(change.ids)
+            state = self._remove(rows[rows >= 0])
+        return state._add(change, n_threads)
+
+    def _add(self, change, n_threads):
+        is_unit = self.is_unit and have_unit_length(change.encoded)
+        changed = {"ids": self.ids.append(change.ids), "is_unit": is_unit}
+        if self.metadata is not None:
+            changed["metadata"] = self.metadata.append(change.metadata)
         if self.raw is not None:
-            changed["raw"] = self.raw.append(independent(_metadata.as_table(X)))
+            changed["raw"] = self.raw.append(change.raw)
+        if self.thumbnails is not None:
+            thumbnails = change.thumbnails or [b""] * len(change.ids)
+            changed["thumbnails"] = self.thumbnails.append(thumbnails)
         items = self.items.fork()
-        items.add(encoded, n_threads=n_threads)
+        items.add(change.encoded, n_threads=n_threads)
         return replace(self, items=items, **changed)
+
+    def _remove(self, rows):
+        """Return the state with some rows removed. They stay in memory."""
+        items = self.items.fork()
+        items.remove(rows)
+        return replace(self, items=items, ids=self.ids.without(rows))
 
     def find(self, ids):
         """Return the rows of items; raise if an id is unknown."""
@@ -164,12 +229,6 @@ class State:
             unknown = read_ids(ids)[rows < 0][:3].tolist()
             raise ValueError(f"The index has no items with the ids {unknown}.")
         return rows
-
-    def remove(self, rows):
-        """Return the state with some rows removed. They stay in memory."""
-        items = self.items.fork()
-        items.remove(rows)
-        return replace(self, items=items, ids=self.ids.without(rows))
 
     @property
     def should_compact(self):
@@ -191,10 +250,16 @@ class State:
             ids=self.ids.compact(),
             metadata=_take(self.metadata, kept),
             raw=_take(self.raw, kept),
+            thumbnails=_take(self.thumbnails, kept),
         )
 
     def encodes_alike(self, model):
         """Return whether another model encodes items as they are stored."""
+        if self.fingerprint is not None:
+            sample = self.sample.whole()
+            return self.fingerprint == compute_fingerprint(model.item_steps) and agree(
+                model.encode_items(sample), self.encoded_sample.whole()
+            )
         if self.raw is None or self.model is None:
             encoded = encode_items(model, self.sample.whole())
             return agree(encoded, self.encoded_sample.whole())
@@ -225,7 +290,7 @@ class State:
             model=model,
             ids=self.ids.compact(),
             metadata=_take(self.metadata, kept),
-            **_store(raw, encode_items(model, raw), recipe),
+            **_encode(raw, model, recipe),
         )
 
     def with_search_options(self, options):
@@ -236,6 +301,13 @@ class State:
         return replace(
             self, items=items, search_options={**self.search_options, **options}
         )
+
+    def find_thumbnail(self, id_):
+        """Return the thumbnail of an item as a JPEG file; None if there is none."""
+        if self.thumbnails is None:
+            return None
+        rows = self.ids.find([id_])
+        return None if rows[0] < 0 else self.thumbnails.take(rows)[0] or None
 
     def current_metadata(self):
         """Return the metadata of the items that were not removed."""
@@ -263,22 +335,61 @@ class State:
         vars(self).update(parts)
 
 
-def _store(X, encoded, recipe):
-    """Return the parts of a state that depend on the encodings of all items."""
-    backend = recipe.backend
-    if backend == "auto":
-        backend = "inverted" if sparse.issparse(encoded) else "dense"
-    rows = np.unique(np.linspace(0, num_samples(X) - 1, SAMPLE).astype(np.int64))
+def _as_items(X, model):
+    """Return items in a form that can be sliced, concatenated and stored."""
+    if model is not None and reads_photographs(model):
+        return list_sources(X)
+    return _metadata.as_table(X)
+
+
+def _encode(X, model, recipe, prepared=None):
+    """Return the parts of a state that depend on the items and the estimator."""
+    if not reads_photographs(model):
+        features, X = Features.of(X), _as_items(X, model)
+        parts = _store(X, X, model, encode_items(model, X), recipe)
+        none = {"thumbnails": None, "fingerprint": None}
+        return {"features": features, **none, **parts}
+    X = _as_items(X, model)
+    prepared = model.prepare_items(X) if prepared is None else prepared
+    rest = replace(model, query_steps=[], item_steps=[])
+    encoded = encode_items(rest, prepared)
+    return {
+        "features": Features(None, None),  # photographs of any size
+        "thumbnails": PartedTable(make_thumbnails(X, recipe.n_threads)),
+        "fingerprint": compute_fingerprint(model.item_steps),
+        **_store(X, prepared, rest, encoded, recipe),
+    }
+
+
+def _store(X, prepared, model, encoded, recipe):
+    """Return the stored forms of items.
+
+    `prepared` are the items of which a sample is stored, and `model` encodes them.
+    """
+    backend, options = recipe.backend, recipe.backend_options
+    if backend in ("auto", "hybrid"):
+        is_dense = find_dense_columns(model, _metadata.take(prepared, np.arange(1)))
+        if is_dense is not None:
+            backend, options = "hybrid", {**options, "is_dense": is_dense}
+        elif backend == "hybrid":
+            raise ValueError(
+                "The backend 'hybrid' requires a SimilarityUnion of sparse and dense "
+                "parts."
+            )
+        else:
+            backend = "inverted" if sparse.issparse(encoded) else "dense"
+    last = num_samples(prepared) - 1
+    rows = np.unique(np.linspace(0, last, SAMPLE).astype(np.int64))
     return {
         "backend": backend,
         "items": find_backend(backend)(
             as_kind(encoded, backend),
             n_threads=recipe.n_threads,
-            **recipe.backend_options,
+            **options,
         ),
         "is_unit": have_unit_length(encoded),
         "raw": PartedTable(independent(X)) if recipe.store_items else None,
-        "sample": PartedTable(independent(_metadata.take(X, rows))),
+        "sample": PartedTable(independent(_metadata.take(prepared, rows))),
         "encoded_sample": PartedTable(encoded[rows]),
     }
 

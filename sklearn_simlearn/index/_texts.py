@@ -1,4 +1,4 @@
-"""Python values stored as JSON in arrays."""
+"""Python values stored in arrays, as JSON or as bytes."""
 
 import json
 from collections.abc import Sequence
@@ -10,13 +10,15 @@ from sklearn_simlearn._core.storage import damaged
 REMEDY = "Use numbers, strings, lists, and dicts with strings as keys."
 
 
-class StoredTexts(Sequence):
-    """Values stored as JSON. Each is parsed when it is accessed."""
+class StoredBytes(Sequence):
+    """Stored bytes, such as files. Each is read when it is accessed."""
+
+    name = "bytes"
 
     def __init__(self, arrays):
         self._arrays = arrays
         self._offsets = offsets = arrays.read("offsets")
-        texts = arrays["json"]
+        texts = arrays[self.name]
         if (
             offsets.ndim != 1
             or offsets.dtype.kind not in "iu"
@@ -27,7 +29,7 @@ class StoredTexts(Sequence):
             or offsets[-1] != len(texts)
             or (offsets[1:] < offsets[:-1]).any()
         ):
-            raise damaged("the offsets of its texts are invalid")
+            raise damaged(f"the offsets of its {self.name} are invalid")
 
     def __len__(self):
         return len(self._offsets) - 1
@@ -35,9 +37,18 @@ class StoredTexts(Sequence):
     def __getitem__(self, row):
         row = range(len(self))[row]
         start, stop = int(self._offsets[row]), int(self._offsets[row + 1])
-        self._arrays.verify("json", start, stop)
+        self._arrays.verify(self.name, start, stop)
+        return self._arrays[self.name][start:stop].tobytes()
+
+
+class StoredTexts(StoredBytes):
+    """Values stored as JSON. Each is parsed when it is accessed."""
+
+    name = "json"
+
+    def __getitem__(self, row):
         try:
-            return json.loads(self._arrays["json"][start:stop].tobytes())
+            return json.loads(super().__getitem__(row))
         except (ValueError, RecursionError):
             raise damaged(f"row {row} of a table is not JSON") from None
 
@@ -66,9 +77,14 @@ def encode_texts(values, name, column=None):
             raise ValueError(
                 f"{name} cannot be saved: {place}row {row} {fault}. {REMEDY}"
             )
-    lengths = [len(text) for text in texts]
+    return encode_bytes(texts, StoredTexts.name)
+
+
+def encode_bytes(values, name=StoredBytes.name):
+    """Return the arrays that `StoredBytes` reads."""
+    lengths = [len(value) for value in values]
     return {
-        "json": np.frombuffer(b"".join(texts), dtype=np.uint8),
+        name: np.frombuffer(b"".join(values), dtype=np.uint8),
         "offsets": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
     }
 

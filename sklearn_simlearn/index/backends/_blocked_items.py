@@ -24,7 +24,8 @@ class BlockedItems:
     `_layout`, where None means the dtype of the items. `_make_block(D)` builds a block,
     and `_take(block, kept)` returns some of its rows. `_find_shapes` and
     `_check_contents` define the conditions that the kernels require. A block has at
-    most `_max_length` rows.
+    most `_max_length` rows. `_find_best` searches all items, and `_score_listed` scores
+    some of them, which it does faster if at most one item in `_cost_of_item` is listed.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -101,6 +102,19 @@ class BlockedItems:
             setattr(other, name, copy(getattr(self, name)))
         return other
 
+    def take(self, rows):
+        """Return some items as rows, sparse or dense."""
+        order = np.argsort(rows, kind="stable")
+        places = rows[order]
+        parts = []
+        for held, block in self._read():
+            here = cut_rows(places, held)
+            if len(here):
+                parts.append(self._take(block, here))
+        if not parts:
+            parts = [self._take(block, slice(0)) for _, block in self._read()][:1]
+        return self._stack(parts)[np.argsort(order)]
+
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """Return the k best items per query, best first. Ties are ordered by row.
 
@@ -112,8 +126,9 @@ class BlockedItems:
         k : int
             Number of items per query.
 
-        allowed : bool ndarray of shape (n_items,), default=None
-            Mask of the items that may be returned; all of them if None.
+        allowed : ndarray, default=None
+            Items that may be returned: a boolean mask of all rows, or rows in ascending
+            order. If None, all items.
 
         excluded : tuple (indptr, rows), default=None
             The items ``rows[indptr[i]:indptr[i + 1]]`` are excluded for query i.
@@ -133,18 +148,26 @@ class BlockedItems:
         scores = np.full((n_queries, depth), -np.inf, dtype=self.dtype)
         rows = np.full((n_queries, depth), -1, dtype=np.int64)
         if depth > 0 and n_queries > 0:
-            alive = self._alive if allowed is None else self._alive & allowed
-            excluded = _sort_lists(excluded, n_queries)
             # The inputs are valid from here on. Kernels do not check them.
-            self._find_best(
-                self._convert(Q),
-                alive.view(np.uint8),
-                excluded,
-                n_threads,
-                scores,
-                rows,
-            )
+            Q, excluded = self._convert(Q), _sort_lists(excluded, n_queries)
+            listed = self._list_few(allowed)
+            if listed is not None:
+                alive = self._alive.view(np.uint8)
+                self._score_listed(Q, listed, alive, excluded, n_threads, scores, rows)
+            else:
+                alive = restrict(self._alive, allowed).view(np.uint8)
+                self._find_best(Q, alive, excluded, n_threads, scores, rows)
         return _widen(scores, k, -np.inf), _widen(rows, k, -1)
+
+    def _list_few(self, allowed):
+        """Return the allowed rows if it is faster to score all of them; else None."""
+        if allowed is None:
+            return None
+        is_mask = allowed.dtype == bool
+        n_allowed = np.count_nonzero(allowed) if is_mask else len(allowed)
+        if n_allowed * self._cost_of_item > self.n_items:
+            return None
+        return np.flatnonzero(allowed) if is_mask else allowed
 
     def to_arrays(self):
         """Return the arrays for `from_arrays`, without copies.
@@ -206,6 +229,7 @@ class BlockedItems:
         )
         check(sum(lengths) == len(arrays["alive"]), "'alive' does not fit 'lengths'")
         self._lengths, self._alive = lengths, np.array(arrays["alive"])
+        self._restore(arrays, verify)
         check(self._alive.view(np.uint8).max(initial=0) <= 1, "'alive' must be bool")
         self._blocks, self._unread = [], []
         for i, length in enumerate(lengths):
@@ -226,6 +250,9 @@ class BlockedItems:
             self._blocks.append(block)
             self._unread.append((names, verify))
         return self
+
+    def _restore(self, arrays, verify):
+        """Read further arrays that a subclass saves."""
 
     def verify(self):
         """Check the contents of all blocks now."""
@@ -281,6 +308,32 @@ def check_range(numbers, end, name):
     """Raise unless all numbers are at least 0 and less than `end`."""
     is_sound = len(numbers) == 0 or (numbers.min() >= 0 and numbers.max() < end)
     check(is_sound, f"{name!r} is out of range")
+
+
+def restrict(alive, allowed):
+    """Return the mask of rows that were not removed and are allowed.
+
+    Parameters
+    ----------
+    alive : bool ndarray of shape (n_rows,)
+        Mask of the rows that were not removed.
+
+    allowed : ndarray or None
+        Boolean mask, or rows; None allows all rows.
+    """
+    if allowed is None:
+        return alive
+    if allowed.dtype == bool:
+        return alive & allowed
+    mask = np.zeros_like(alive)
+    mask[allowed] = alive[allowed]
+    return mask
+
+
+def cut_rows(rows, block):
+    """Return the positions of those rows that a block holds; rows ascend."""
+    first, last = rows.searchsorted((block.start, block.stop))
+    return rows[first:last] - block.start
 
 
 def _sort_lists(excluded, n_queries):

@@ -5,32 +5,62 @@ from contextlib import nullcontext
 import numpy as np
 
 from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn.index.backends._blocked_items import N_QUERIES, BlockedItems
-from sklearn_simlearn.index.backends._dense_fast import (
+from sklearn_simlearn.index.backends._blocked_items import (
+    N_QUERIES,
+    BlockedItems,
+    check,
+    check_arrays,
+    cut_rows,
+)
+from sklearn_simlearn.index.backends._dense_codes_fast import (
+    INSTRUCTIONS,
     Block,
+    Graded,
     Queries,
-    encode,
+    encode_items,
+    unit_queries,
+)
+from sklearn_simlearn.index.backends._dense_fast import (
+    Scratch,
     find_best,
     finish_search,
-    make_scratch,
+    make_heaps,
 )
+from sklearn_simlearn.index.backends._dense_grades import (
+    GRADED_LAYOUT,
+    check_grades,
+    find_graded_shapes,
+    grade,
+    make_grades,
+)
+from sklearn_simlearn.index.backends._inverted_fast import finish_search as sort_heaps
+from sklearn_simlearn.index.backends._listed_fast import score_listed
 
 # With fewer items, one thread is done before another one has started.
 PRODUCTS_PER_THREAD = 4_000_000
 
 # Range of the number of features for which 8-bit codes are stored. With fewer features,
 # codes save no time. With more, a sum of codes may overflow.
-CODED = range(32, 2**17)
+CODED = range(16, 2**16)
 
-# Largest number of queries for which codes are used. BLAS is faster for more queries.
-N_QUERIES_CODED = 16
+# Largest number of queries for which plain C uses codes. BLAS is faster for more.
+N_QUERIES_PLAIN = 4
+
+# Largest number of queries for which graded codes are used. Reading codes of 8 bits
+# takes less time per query if there are more.
+N_QUERIES_GRADED = 2
+
+# Items of lengths in this range have codes. The squares of others may be out of range.
+SMALLEST = 1e-140
+
+# Number of items whose codes are interleaved.
+GROUP = 64
 
 
 class DenseItems(BlockedItems):
     """Dense items, searched exactly.
 
-    Batches of many queries are multiplied with all items. For few queries, 8-bit codes
-    of the items determine which items to score.
+    Upper bounds by 8-bit codes of the items determine which items to score.
 
     Parameters
     ----------
@@ -49,49 +79,94 @@ class DenseItems(BlockedItems):
     # query.
     _max_length = 262_144
 
-    _layout = {
+    # A block without graded codes.
+    _coded_layout = {
         "items": None,
         "longest": np.float64,
-        "codes": np.int8,
-        "steps": None,
-        "errors": None,
+        "codes": np.uint8,
+        "steps": np.float32,
+        "errors": np.float32,
     }
+
+    _layout = _coded_layout | GRADED_LAYOUT
+
+    @classmethod
+    def from_arrays(cls, arrays, *, verify=None):
+        """Return the items in the result of `to_arrays`.
+
+        In version 0.2.0.dev0, codes were stored row by row. They are computed again.
+        """
+        if getattr(arrays.get("codes_0"), "dtype", None) != np.int8:
+            return super().from_arrays(arrays, verify=verify)
+        check_arrays(arrays, {"lengths": np.int64, "alive": np.bool_})
+        names = [f"items_{i}" for i in range(len(arrays["lengths"]))]
+        check(all(name in arrays for name in names), "items are missing")
+        if verify is not None:
+            verify(["lengths", "alive", *names])
+        self = cls(np.concatenate([arrays[name] for name in names]))
+        check(self.n_items == len(arrays["alive"]), "'alive' does not fit the items")
+        self.remove(~arrays["alive"])
+        return self
 
     def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
         n_products = self.n_items * self.n_features * min(len(Q), N_QUERIES)
         n_threads = min(n_threads, 1 + n_products // PRODUCTS_PER_THREAD)
-        # Bound of the rounding error of sums in any order of the terms.
-        relative = 4 * (self.n_features + 2) * np.finfo(self.dtype).eps
-        length = np.sqrt(np.einsum("ij,ij->i", Q, Q, dtype=np.float64))
-        is_coded = self.n_features in CODED and len(Q) <= N_QUERIES_CODED
-        codes, steps, errors = _encode(Q, np.int16, is_coded)
-        steps, reach = steps.astype(np.float64, copy=False), length + errors
+        is_coded = self.n_features in CODED and (
+            INSTRUCTIONS > 0 or len(Q) <= N_QUERIES_PLAIN
+        )
+        n_words = -(-self.n_features // 4) if is_coded else 0
+        k = scores.shape[1]
         # The kernel starts its own threads.
         with nullcontext() if is_coded else one_blas_thread():
-            for first in range(0, Q.shape[0], N_QUERIES):
+            for first in range(0, len(Q), N_QUERIES):
                 chunk = slice(first, first + N_QUERIES)
-                scratch = make_scratch(
-                    n_threads, len(Q[chunk]), scores.shape[1], self.dtype
-                )
-                queries = Queries(
-                    codes[chunk],
-                    steps[chunk],
-                    reach[chunk],
-                    excluded[0][first : first + N_QUERIES + 1],
-                    excluded[1],
-                )
-                for block_rows, (items, longest, item_codes, *coded) in self._read():
-                    margin = longest * (relative * length[chunk] + errors[chunk])
+                part, offsets = Q[chunk], excluded[0][first : first + N_QUERIES + 1]
+                queries = Queries(part, n_words, INSTRUCTIONS, offsets, excluded[1])
+                scratch = Scratch(n_threads, len(part), max(self._lengths), k)
+                products, *heaps = make_heaps(n_threads, len(part), k, self.dtype)
+                is_graded = is_coded and len(part) <= N_QUERIES_GRADED
+                if is_graded:
+                    units = np.empty(part.shape, dtype=np.float32)
+                    unit_queries(part, units)
+                for block_rows, block in self._read():
+                    items, longest, *codes = block[:5]
                     find_best(
-                        Q[chunk],
+                        part,
                         queries,
-                        Block(block_rows.start, item_codes, alive[block_rows], margin),
+                        Block(block_rows.start, alive[block_rows], longest[0], *codes),
+                        grade(units, block[5:], INSTRUCTIONS)
+                        if is_graded
+                        else Graded(),
                         items,
-                        *coded,
                         n_threads,
-                        *scratch,
+                        scratch,
+                        products,
+                        *heaps,
                     )
-                finish_search(*scratch[2:], scores[chunk], rows[chunk])
+                finish_search(*heaps, scores[chunk], rows[chunk])
+
+    # Scoring an item takes as long as the search of this number of items.
+    _cost_of_item = 8
+
+    def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
+        n_found = np.zeros(len(Q), dtype=np.int64)
+        for first in range(0, len(Q), N_QUERIES):
+            chunk = slice(first, first + N_QUERIES)
+            offsets = excluded[0][first : first + N_QUERIES + 1]
+            for block_rows, (items, *_) in self._read():
+                score_listed(
+                    Q[chunk],
+                    items,
+                    block_rows.start,
+                    cut_rows(listed, block_rows),
+                    alive[block_rows],
+                    offsets,
+                    excluded[1],
+                    scores[chunk],
+                    rows[chunk],
+                    n_found[chunk],
+                )
+        sort_heaps(n_found, scores, rows)
 
     def _convert(self, Q):
         return np.ascontiguousarray(Q, dtype=self.dtype)
@@ -101,10 +176,32 @@ class DenseItems(BlockedItems):
             yield D[first : first + self._block_length]
 
     def _make_block(self, D):
+        coded = self._make_coded(D)
+        items, longest, codes = coded[:3]
+        return *coded, *make_grades(items, longest[0], codes.size > 0)
+
+    def _make_coded(self, D):
+        """Return the arrays of `_coded_layout`."""
         items = np.ascontiguousarray(D, dtype=self.dtype)
         squares = np.einsum("ij,ij->i", items, items, dtype=np.float64)
         longest = np.sqrt(squares.max(initial=0, keepdims=True))
-        return items, longest, *_encode(items, np.int8, self.n_features in CODED)
+        if not SMALLEST < longest[0] < 1 / SMALLEST:
+            # The squares may be out of range.
+            longest = np.abs(items).max(initial=0) * np.full(1, self.n_features**0.5)
+        return items, longest, *self._encode(items, longest[0])
+
+    def _encode(self, items, longest):
+        """Return codes of items, their steps and their errors; see (dense-bound)."""
+        is_coded = self.n_features in CODED and SMALLEST < longest < 1 / SMALLEST
+        n_words = -(-self.n_features // 4) if is_coded else 0
+        n_groups = -(-len(items) // GROUP)
+        codes = np.empty((n_groups, n_words, GROUP, 4), dtype=np.uint8)
+        n_coded = n_groups * GROUP if is_coded else 0
+        steps, errors = np.empty((2, n_coded), dtype=np.float32)
+        if is_coded:
+            row = np.zeros(4 * n_words, dtype=np.int8)
+            encode_items(items, longest, codes, steps, errors, row)
+        return codes, steps, errors
 
     def _take(self, block, kept):
         return block[0][kept]
@@ -114,21 +211,16 @@ class DenseItems(BlockedItems):
         return np.concatenate(parts)
 
     def _find_shapes(self, block, length):
-        n_codes = self.n_features if self.n_features in CODED else 0
-        rows = [(length, self.n_features), (1,), (length, n_codes)]
-        return [*rows, (length,), (length,)]
+        coded = self._find_coded_shapes(block, length)
+        return [*coded, *find_graded_shapes(block[5:], -(-length // GROUP))]
+
+    def _find_coded_shapes(self, block, length):
+        n_groups, n_words = -(-length // GROUP), -(-self.n_features // 4)
+        if self.n_features not in CODED or block[2].size == 0:
+            n_words = 0
+        rows = [(length, self.n_features), (1,), (n_groups, n_words, GROUP, 4)]
+        n_coded = n_groups * GROUP if n_words > 0 else 0
+        return [*rows, (n_coded,), (n_coded,)]
 
     def _check_contents(self, block, length):
-        """Do nothing: the kernels require only the shapes."""
-
-
-def _encode(X, dtype, is_coded):
-    """Return codes of rows, their steps and their errors; see (dense-bound)."""
-    n_rows, n_features = X.shape
-    codes = np.empty((n_rows, n_features if is_coded else 0), dtype=dtype)
-    steps, errors = np.zeros((2, n_rows), dtype=X.dtype)
-    if is_coded:
-        # Codes of items are at least -128, so sums of products of codes fit into int32.
-        largest = (2**31 - 1) // (128 * n_features)
-        encode(X, min(largest, np.iinfo(dtype).max), codes, steps, errors)
-    return codes, steps, errors
+        check_grades(block[5:], self.n_features, length)

@@ -1,204 +1,240 @@
-"""Kernels of dense items: scores tile by tile, and a running top k.
+"""Search of dense items: bounds of the scores, and a running top k.
 
-These scores only select the candidates for the top k. Candidates are scored again with
-a fixed order of summation. So the results depend neither on the number of threads nor
-on the batches of queries.
-
-Scores of many queries are computed by BLAS. For few queries, reading the items takes
-most of the time, so 8-bit codes of the items are stored, too. With codes c of an item d
-and k of a query q, steps s and t, and errors d - s c and q - t k,
-
-(dense-bound)  <q, d> <= s t <k, c> + |t k| |d - s c| + |q - t k| |d| .
+Bounds select the candidates for the top k; see `_dense_codes_fast`. Candidates are
+scored with a fixed order of summation. So the results depend neither on the number of
+threads, nor on the batches of queries, nor on the instruction set. If there are no
+codes, products by BLAS take the place of the bounds, with the same margin.
 """
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MIN, FLT_MIN
-from libc.math cimport INFINITY, sqrt
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
 from scipy.linalg.cython_blas cimport dgemm, sgemm
 import numpy as np
 
+from sklearn_simlearn.index.backends._dense_codes_fast cimport (
+    GROUP, Block, Graded, Queries, round_up
+)
+from sklearn_simlearn.index.backends._dense_views cimport (
+    CodedItems, CodedQueries, bound_group, view_graded_group, view_graded_queries,
+    view_group, view_queries
+)
+from sklearn_simlearn.index.backends._rows cimport dots, find_tops, prefetch_row, scale
 from sklearn_simlearn.index.backends._top cimport (
     find_large, is_listed, just_below, push, sort_best
 )
 
-# Number of items that are scored at a time, and size of the first part of these that is
-# searched.
+# Number of items per call of BLAS.
 cdef enum:
     TILE = 1024
-    PART = 64
 
 # Below this number of queries, a loop is faster than BLAS.
 cdef enum:
     FEW = 4
 
-cdef fused code_t:
-    int8_t   # of an item
-    int16_t  # of a query
+# Largest number of bounds that a thread holds in memory.
+cdef enum:
+    MOST_BOUNDS = 262144
+
+# Smallest number of groups whose best item is scored first. If more items of a group
+# are to be scored than this, reading its 8-bit codes first takes less time.
+cdef enum:
+    N_PICKS = 48
+    MANY = 8
+
+# Number of items that are loaded from memory before they are scored.
+cdef enum:
+    AHEAD = 4
 
 
-cdef extern from *:
-    """
-    #include <math.h>
-    #include "simd.h"
+cdef class Scratch:
+    """Memory of each thread."""
 
-    /* Loop of constant length, which the compiler keeps in registers. */
-    #define SIMLEARN_FOLD(width)                                                    \\
-        for (int lane = 0; lane < width; lane++)                                    \\
-            part[lane] += part[lane + width];
+    cdef Py_ssize_t span                    # largest number of items of a span
+    cdef float[:, :, ::1] bounds            # thread, query, item
+    cdef float[:, :, ::1] tops              # thread, query, group: the largest bound
+    cdef int32_t[:, ::1] found
+    cdef float[:, ::1] pick_bounds          # heap of the best groups
+    cdef int64_t[:, ::1] picks
 
-    /* out[i] = X[i] @ y, summed in sixteen interleaved parts. */
-    #define SIMLEARN_DOTS(name, real)                                               \\
-        SIMLEARN_CLONES                                                             \\
-        static void name(const real *X, ptrdiff_t n_rows, ptrdiff_t n_cols,         \\
-                         const real *y, real *out)                                  \\
-        {                                                                           \\
-            for (ptrdiff_t i = 0; i < n_rows; i++) {                                \\
-                const real *x = X + i * n_cols;                                     \\
-                real part[16] = {0};                                                \\
-                ptrdiff_t j = 0;                                                    \\
-                for (; j + 16 <= n_cols; j += 16)                                   \\
-                    for (int lane = 0; lane < 16; lane++)                           \\
-                        part[lane] += x[j + lane] * y[j + lane];                    \\
-                for (int lane = 0; j + lane < n_cols; lane++)                       \\
-                    part[lane] += x[j + lane] * y[j + lane];                        \\
-                SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1) \\
-                out[i] = part[0];                                                   \\
-            }                                                                       \\
-        }
-    SIMLEARN_DOTS(dots_float, float)
-    SIMLEARN_DOTS(dots_double, double)
-
-    /* codes[j] = x[j] * unit, rounded; returns the sum of the squared errors. */
-    #define SIMLEARN_ENCODE(name, real, code)                                       \\
-        SIMLEARN_CLONES                                                             \\
-        static double name(const real *x, ptrdiff_t n, double unit, code *codes)    \\
-        {                                                                           \\
-            double part[16] = {0};                                                  \\
-            ptrdiff_t j = 0;                                                        \\
-            for (; j + 16 <= n; j += 16)                                            \\
-                for (int lane = 0; lane < 16; lane++) {                             \\
-                    double exact = x[j + lane] * unit, rounded = rint(exact);       \\
-                    codes[j + lane] = (code)(int32_t)rounded;                       \\
-                    part[lane] += (exact - rounded) * (exact - rounded);            \\
-                }                                                                   \\
-            for (int lane = 0; j + lane < n; lane++) {                              \\
-                double exact = x[j + lane] * unit, rounded = rint(exact);           \\
-                codes[j + lane] = (code)(int32_t)rounded;                           \\
-                part[lane] += (exact - rounded) * (exact - rounded);                \\
-            }                                                                       \\
-            SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1)     \\
-            return part[0];                                                         \\
-        }
-    SIMLEARN_ENCODE(encode_float_item, float, int8_t)
-    SIMLEARN_ENCODE(encode_double_item, double, int8_t)
-    SIMLEARN_ENCODE(encode_float_query, float, int16_t)
-    SIMLEARN_ENCODE(encode_double_query, double, int16_t)
-
-    /* out[i] = codes[i] @ query */
-    SIMLEARN_CLONES
-    static void code_dots(const int8_t *codes, ptrdiff_t n_rows, ptrdiff_t n_cols,
-                          const int16_t *query, int32_t *out)
-    {
-        for (ptrdiff_t i = 0; i < n_rows; i++) {
-            const int8_t *row = codes + i * n_cols;
-            int32_t sum = 0;
-            for (ptrdiff_t j = 0; j < n_cols; j++)
-                sum += (int32_t)query[j] * (int16_t)row[j];
-            out[i] = sum;
-        }
-    }
-
-    /* out[i] = dots[i] * step * steps[i] + reach * errors[i] */
-    #define SIMLEARN_BOUNDS(name, real)                                             \\
-        SIMLEARN_CLONES                                                             \\
-        static void name(const int32_t *dots, const real *steps,                    \\
-                         const real *errors, ptrdiff_t n_rows, real step,           \\
-                         real reach, real *out)                                     \\
-        {                                                                           \\
-            for (ptrdiff_t i = 0; i < n_rows; i++)                                  \\
-                out[i] = (real)dots[i] * step * steps[i] + reach * errors[i];       \\
-        }
-    SIMLEARN_BOUNDS(bounds_float, float)
-    SIMLEARN_BOUNDS(bounds_double, double)
-    """
-    double encode_float_item(
-        const float* x, Py_ssize_t n, double unit, int8_t* codes) noexcept nogil
-    double encode_double_item(
-        const double* x, Py_ssize_t n, double unit, int8_t* codes) noexcept nogil
-    double encode_float_query(
-        const float* x, Py_ssize_t n, double unit, int16_t* codes) noexcept nogil
-    double encode_double_query(
-        const double* x, Py_ssize_t n, double unit, int16_t* codes) noexcept nogil
-    void code_dots(
-        const int8_t* codes, Py_ssize_t n_rows, Py_ssize_t n_cols, const int16_t* query,
-        int32_t* out) noexcept nogil
-    void bounds_float(
-        const int32_t* dots, const float* steps, const float* errors, Py_ssize_t n_rows,
-        float step, float reach, float* out) noexcept nogil
-    void bounds_double(
-        const int32_t* dots, const double* steps, const double* errors,
-        Py_ssize_t n_rows, double step, double reach, double* out) noexcept nogil
-    void dots_float(
-        const float* X, Py_ssize_t n_rows, Py_ssize_t n_cols, const float* y,
-        float* out) noexcept nogil
-    void dots_double(
-        const double* X, Py_ssize_t n_rows, Py_ssize_t n_cols, const double* y,
-        double* out) noexcept nogil
+    def __init__(self, n_threads, n_queries, n_items, k):
+        # Several spans per thread, so that all threads end at about the same time.
+        most = n_items if n_threads == 1 else n_items // (4 * n_threads)
+        self.span = max(1, min(MOST_BOUNDS // n_queries, most) // TILE) * TILE
+        n_groups, n_picks = self.span // GROUP, max(2 * k, N_PICKS)
+        self.bounds = np.empty((n_threads, n_queries, self.span), dtype=np.float32)
+        self.tops = np.empty((n_threads, n_queries, n_groups), dtype=np.float32)
+        self.found = np.empty((n_threads, n_groups + 64 * GROUP), dtype=np.int32)
+        self.pick_bounds = np.empty((n_threads, n_picks), dtype=np.float32)
+        self.picks = np.empty((n_threads, n_picks), dtype=np.int64)
 
 
-cdef inline double encode_row(
-    const floating* x, Py_ssize_t n, double unit, code_t* codes
+# Items whose bounds are in memory, and the scratch of a thread.
+cdef struct Span:
+    Py_ssize_t first
+    Py_ssize_t n_items
+    Py_ssize_t n_features
+    Py_ssize_t stride
+    bint is_graded
+    double unit  # of the bounds of a query
+    double error  # bound of their error
+    float* bounds
+    float* tops
+    int32_t* groups
+    int32_t* found
+    float* pick_bounds
+    int64_t* picks
+    Py_ssize_t n_picks
+
+
+cdef Span open_span(
+    Scratch scratch, int thread, Py_ssize_t number, Py_ssize_t n_items,
+    Py_ssize_t n_features,
 ) noexcept nogil:
-    """Set codes = round(x * unit), and return the sum of the squared errors."""
-    if floating is float:
-        if code_t is int8_t:
-            return encode_float_item(x, n, unit, codes)
-        else:
-            return encode_float_query(x, n, unit, codes)
-    else:
-        if code_t is int8_t:
-            return encode_double_item(x, n, unit, codes)
-        else:
-            return encode_double_query(x, n, unit, codes)
+    cdef Span span
+    span.n_features, span.stride = n_features, scratch.span
+    span.first = number * scratch.span
+    span.n_items = min(scratch.span, n_items - span.first)
+    span.bounds = &scratch.bounds[thread, 0, 0]
+    span.tops = &scratch.tops[thread, 0, 0]
+    span.groups = &scratch.found[thread, 0]
+    span.found = span.groups + scratch.span // GROUP
+    span.pick_bounds = &scratch.pick_bounds[thread, 0]
+    span.picks = &scratch.picks[thread, 0]
+    span.n_picks = scratch.picks.shape[1]
+    return span
 
 
-def encode(
-    const floating[:, ::1] X,            # in
-    int largest,                         # in: largest code
-    code_t[:, ::1] codes,                # out
-    floating[::1] steps,                 # out
-    floating[::1] errors,                # out
+def make_heaps(n_threads, n_queries, k, dtype):
+    """Return the heaps of each thread, and memory for products in float64."""
+    n_products = n_queries * TILE if dtype == np.float64 else 1
+    return (
+        np.empty((n_threads, n_products), dtype=dtype),
+        np.empty((n_threads, n_queries, k), dtype=dtype),
+        np.empty((n_threads, n_queries, k), dtype=np.int64),
+        np.zeros((n_threads, n_queries), dtype=np.int64),
+    )
+
+
+def find_best(
+    const floating[:, ::1] Q,            # in
+    Queries queries,
+    Block block,
+    Graded graded,
+    const floating[:, ::1] items,        # in: items of the block
+    int n_threads,
+    Scratch scratch,
+    floating[:, ::1] products,           # scratch
+    floating[:, :, ::1] best_scores,     # in, out: heaps of thread and query
+    int64_t[:, :, ::1] best_rows,        # in, out
+    int64_t[:, ::1] n_found,             # in, out
 ):
-    """Compute codes and steps of rows, and the errors |x - step * codes|."""
-    cdef Py_ssize_t i, j, n_features = X.shape[1]
-    cdef floating top, tiny = FLT_MIN if floating is float else DBL_MIN
-    cdef double square
-    with nogil:
-        for i in range(X.shape[0]):
-            top = 0
-            for j in range(n_features):
-                top = max(top, X[i, j], -X[i, j])
-            # A step below the range of normal numbers would not be exact.
-            steps[i] = max(top / largest, tiny)
-            square = encode_row(
-                &X[i, 0], n_features, 1 / <double>steps[i], &codes[i, 0])
-            # Slightly larger, so that the result is an upper bound despite rounding.
-            errors[i] = <floating>(steps[i] * sqrt(square) * (1 + 1e-6)) + tiny
+    """Update the heaps of each query with the items of a block."""
+    cdef Py_ssize_t number
+    cdef int t
+    for number in prange(
+        (items.shape[0] + scratch.span - 1) // scratch.span, nogil=True,
+        num_threads=n_threads, schedule="dynamic", chunksize=1,
+    ):
+        t = threadid()
+        visit_span(
+            open_span(scratch, t, number, items.shape[0], items.shape[1]), Q, queries,
+            block, graded, items, &products[t, 0], best_scores[t], best_rows[t],
+            n_found[t])
 
 
-cdef inline void find_bounds(
-    const int8_t[:, ::1] codes, const floating[::1] steps, const floating[::1] errors,
-    Py_ssize_t first, Py_ssize_t n_items, const int16_t* query, floating step,
-    floating reach, int32_t* scratch, floating* out,
+cdef void visit_span(
+    Span span, const floating[:, ::1] Q, Queries queries, Block block, Graded graded,
+    const floating[:, ::1] items, floating* products, floating[:, ::1] best_scores,
+    int64_t[:, ::1] best_rows, int64_t[::1] n_found,
 ) noexcept nogil:
-    """Compute (dense-bound) of a tile, without its last term."""
-    code_dots(&codes[first, 0], n_items, codes.shape[1], query, scratch)
-    if floating is float:
-        bounds_float(scratch, &steps[first], &errors[first], n_items, step, reach, out)
+    cdef Py_ssize_t query
+    cdef const floating* first = &items[span.first, 0]
+    cdef bint is_coded = queries.codes.shape[1] > 0 and block.codes.shape[1] > 0
+    if graded.is_used:
+        bound_by_grades(span, Q.shape[0], queries.instructions, graded)
+    elif is_coded:
+        bound_by_codes(span, Q.shape[0], queries, block)
     else:
-        bounds_double(scratch, &steps[first], &errors[first], n_items, step, reach, out)
+        bound_by_products(span, Q, queries, block, first, products)
+    span.is_graded = graded.is_used
+    for query in range(Q.shape[0]):
+        # Products in float32 are not divided.
+        span.unit = queries.lengths[query] * block.longest
+        span.error = queries.margin * span.unit
+        if not graded.is_used:
+            span.error += queries.errors[query] * span.unit
+        if floating is float and not is_coded:
+            span.unit = 1
+        if graded.is_used:
+            score_outliers(
+                span, &Q[query, 0], queries, query, block, graded, first,
+                best_scores.shape[1], &best_scores[query, 0], &best_rows[query, 0],
+                &n_found[query])
+        if n_found[query] < best_scores.shape[1]:
+            score_picks(
+                span, &Q[query, 0], queries, query, block, first, best_scores.shape[1],
+                &best_scores[query, 0], &best_rows[query, 0], &n_found[query])
+        score_large(
+            span, &Q[query, 0], queries, query, block, first, best_scores.shape[1],
+            &best_scores[query, 0], &best_rows[query, 0], &n_found[query])
+        span.bounds += span.stride
+        span.tops += span.stride // GROUP
+
+
+cdef void bound_by_grades(
+    Span span, Py_ssize_t n_queries, int instructions, Graded graded
+) noexcept nogil:
+    """Compute the bounds of a span by graded codes, and the largest of each group."""
+    cdef CodedItems coded_items
+    cdef CodedQueries coded_queries = view_graded_queries(graded)
+    cdef Py_ssize_t group
+    for group in range((span.n_items + GROUP - 1) // GROUP):
+        coded_items = view_graded_group(graded, span.first // GROUP + group)
+        bound_group(
+            &coded_items, &coded_queries, n_queries, instructions,
+            span.bounds + group * GROUP, span.stride, span.tops + group)
+
+
+cdef void bound_by_codes(
+    Span span, Py_ssize_t n_queries, Queries queries, Block block
+) noexcept nogil:
+    """Compute the bounds of a span, and the largest of each group."""
+    cdef CodedItems coded_items
+    cdef CodedQueries coded_queries = view_queries(queries, 0)
+    cdef Py_ssize_t group
+    for group in range((span.n_items + GROUP - 1) // GROUP):
+        coded_items = view_group(block, span.first // GROUP + group)
+        bound_group(
+            &coded_items, &coded_queries, n_queries, queries.instructions,
+            span.bounds + group * GROUP, span.stride, span.tops + group)
+
+
+cdef void bound_by_products(
+    Span span, const floating[:, ::1] Q, Queries queries, Block block,
+    const floating* items, floating* products,
+) noexcept nogil:
+    """Compute products instead of bounds, and the largest of each group."""
+    cdef Py_ssize_t tile, first, n, query
+    cdef double unit
+    cdef float* bounds
+    for tile in range((span.n_items + TILE - 1) // TILE):
+        first = tile * TILE
+        n = min(TILE, span.n_items - first)
+        if floating is float:
+            multiply(Q, items + first * Q.shape[1], n, span.bounds + first, span.stride)
+        else:
+            multiply(Q, items + first * Q.shape[1], n, products, TILE)
+        for query in range(Q.shape[0]):
+            bounds = span.bounds + query * span.stride + first
+            if floating is double:
+                unit = queries.lengths[query] * block.longest
+                scale(products + query * TILE, n, 1 / unit if is_normal(unit) else 0,
+                      bounds)
+            find_tops(
+                bounds, n, span.tops + (query * span.stride + first) // GROUP)
 
 
 cdef void multiply(
@@ -222,137 +258,129 @@ cdef void multiply(
               <double*>&queries[0, 0], &k, &beta, out, &ld)
 
 
-cdef inline void dots(
-    const floating* X, Py_ssize_t n_rows, Py_ssize_t n_cols, const floating* y,
-    floating* out,
+cdef inline void score_picks(
+    Span span, const floating* q, Queries queries, Py_ssize_t query, Block block,
+    const floating* items, Py_ssize_t k, floating* best_scores, int64_t* best_rows,
+    int64_t* n_found,
 ) noexcept nogil:
-    """Compute out = X @ y."""
-    if floating is float:
-        dots_float(X, n_rows, n_cols, y, out)
-    else:
-        dots_double(X, n_rows, n_cols, y, out)
+    """Score the best item of the best groups, so that the limit is high early."""
+    cdef Py_ssize_t group, i, j, best
+    cdef int64_t n = 0
+    for group in range((span.n_items + GROUP - 1) // GROUP):
+        push(span.pick_bounds, span.picks, &n, span.n_picks, span.tops[group], group)
+    for i in range(n):
+        best = span.picks[i] * GROUP
+        for j in range(best + 1, min(best + GROUP, span.n_items)):
+            if span.bounds[j] > span.bounds[best]:
+                best = j
+        span.bounds[best] = -INFINITY  # not to be scored again
+        score(span, best, q, queries, query, block, items, k, best_scores, best_rows,
+              n_found)
 
 
-cdef class Queries:
-    """Codes of queries, with the rows to exclude for each."""
-
-    cdef const int16_t[:, ::1] codes        # in: no columns if items have no codes
-    cdef const double[::1] steps            # in
-    cdef const double[::1] reach            # in: |t k|
-    cdef const int64_t[::1] excluded_start  # in: start of the rows of each query
-    cdef const int64_t[::1] excluded        # in: excluded rows, sorted per query
-
-    def __init__(self, codes, steps, reach, excluded_start, excluded):
-        self.codes, self.steps, self.reach = codes, steps, reach
-        self.excluded_start, self.excluded = excluded_start, excluded
-
-
-cdef class Block:
-    """Items of a block, without their values."""
-
-    cdef int64_t first_row
-    cdef const int8_t[:, ::1] codes         # in
-    cdef const uint8_t[::1] alive           # in: items that may be returned
-    cdef const double[::1] margin           # in: last term, with rounding errors
-
-    def __init__(self, first_row, codes, alive, margin):
-        self.first_row = first_row
-        self.codes, self.alive, self.margin = codes, alive, margin
-
-
-def make_scratch(n_threads, n_queries, k, dtype):
-    """Return scratch memory of `find_best`, and the heaps of each thread."""
-    return (
-        np.empty((n_threads, n_queries, TILE), dtype=dtype),
-        np.empty((n_threads, TILE), dtype=np.int32),
-        np.empty((n_threads, n_queries, k), dtype=dtype),
-        np.empty((n_threads, n_queries, k), dtype=np.int64),
-        np.zeros((n_threads, n_queries), dtype=np.int64),
-    )
-
-
-def find_best(
-    const floating[:, ::1] queries,      # in
-    Queries coded,
-    Block block,
-    const floating[:, ::1] items,        # in: items of the block
-    const floating[::1] steps,           # in
-    const floating[::1] errors,          # in
-    int n_threads,
-    floating[:, :, ::1] tile_scores,     # scratch: thread, query, item
-    int32_t[:, ::1] found,               # scratch
-    floating[:, :, ::1] best_scores,     # in, out: heaps of thread and query
-    int64_t[:, :, ::1] best_rows,        # in, out
-    int64_t[:, ::1] n_found,             # in, out
-):
-    """Update the heaps of each query with the items of a block."""
-    cdef Py_ssize_t tile
-    cdef int t
-    for tile in prange(
-        (items.shape[0] + TILE - 1) // TILE, nogil=True, num_threads=n_threads,
-        schedule="dynamic", chunksize=1,
-    ):
-        t = threadid()
-        visit_tile(
-            tile * TILE, queries, coded, block, items, steps, errors,
-            &tile_scores[t, 0, 0], &found[t, 0], best_scores[t], best_rows[t],
-            n_found[t])
-
-
-cdef void visit_tile(
-    Py_ssize_t first, const floating[:, ::1] queries, Queries coded, Block block,
-    const floating[:, ::1] items, const floating[::1] steps,
-    const floating[::1] errors, floating* scores, int32_t* found,
-    floating[:, ::1] best_scores, int64_t[:, ::1] best_rows, int64_t[::1] n_found,
+cdef inline void score_outliers(
+    Span span, const floating* q, Queries queries, Py_ssize_t query, Block block,
+    Graded graded, const floating* items, Py_ssize_t k, floating* best_scores,
+    int64_t* best_rows, int64_t* n_found,
 ) noexcept nogil:
-    cdef Py_ssize_t n_items = min(TILE, items.shape[0] - first)
-    cdef Py_ssize_t query, begin, end
-    cdef int32_t n_large
-    cdef floating limit
-    if coded.codes.shape[1] > 0:
-        for query in range(queries.shape[0]):
-            find_bounds(
-                block.codes, steps, errors, first, n_items, &coded.codes[query, 0],
-                <floating>coded.steps[query], <floating>coded.reach[query], found,
-                scores + query * TILE)
-    else:
-        multiply(queries, &items[first, 0], n_items, scores, TILE)
-    for query in range(queries.shape[0]):
-        # Parts grow, because the first items raise the limit for later ones.
-        begin = 0
-        while begin < n_items:
-            end = min(max(PART, 2 * begin), n_items)
-            limit = -INFINITY
-            if n_found[query] == best_scores.shape[1]:
-                limit = just_below(
-                    <floating>(best_scores[query, 0] - block.margin[query]))
-            n_large = find_large(
-                scores + query * TILE + begin, <int32_t>(end - begin), limit, found)
-            score_large(
-                n_large, found, first + begin, queries[query], items, coded, query,
-                block, best_scores[query], &best_rows[query, 0], &n_found[query])
-            begin = end
+    """Score the items of a span whose graded codes give no bound."""
+    cdef Py_ssize_t i, place
+    for i in range(graded.outliers.shape[0]):
+        place = graded.outliers[i] - span.first
+        if 0 <= place < span.n_items:
+            span.bounds[place] = -INFINITY  # not to be scored again
+            score(span, place, q, queries, query, block, items, k, best_scores,
+                  best_rows, n_found)
+
+
+cdef inline void refine(
+    Span span, int32_t first, Queries queries, Py_ssize_t query, Block block
+) noexcept nogil:
+    """Replace the bounds of a group by those of its 8-bit codes."""
+    cdef CodedItems coded_items = view_group(block, (span.first + first) // GROUP)
+    cdef CodedQueries coded_queries = view_queries(queries, query)
+    cdef float[GROUP] bounds
+    cdef float top
+    cdef int i
+    bound_group(
+        &coded_items, &coded_queries, 1, queries.instructions, bounds, GROUP, &top)
+    for i in range(min(GROUP, <int32_t>span.n_items - first)):
+        if span.bounds[first + i] > -INFINITY:
+            span.bounds[first + i] = bounds[i] + round_up(queries.errors[query])
 
 
 cdef inline void score_large(
-    int32_t n_large, const int32_t* found, Py_ssize_t first,
-    const floating[::1] query_values, const floating[:, ::1] items, Queries coded,
-    Py_ssize_t query, Block block, floating[::1] best_scores, int64_t* best_rows,
+    Span span, const floating* q, Queries queries, Py_ssize_t query, Block block,
+    const floating* items, Py_ssize_t k, floating* best_scores, int64_t* best_rows,
     int64_t* n_found,
 ) noexcept nogil:
-    """Score items whose bound is large, and push them onto the heap of the best."""
-    cdef Py_ssize_t i, place
-    cdef floating score
-    for i in range(n_large):
-        place = first + found[i]
-        if block.alive[place] and not is_listed(
-            block.first_row + place, &coded.excluded[0], coded.excluded_start[query],
-            coded.excluded_start[query + 1],
-        ):
-            dots(&items[place, 0], 1, items.shape[1], &query_values[0], &score)
-            push(
-                &best_scores[0], best_rows, n_found, best_scores.shape[0], score,
-                block.first_row + place)
+    """Score the items whose bound is greater than the limit, which rises meanwhile."""
+    cdef int32_t n_groups = <int32_t>((span.n_items + GROUP - 1) // GROUP)
+    cdef int32_t first, i, place, n_large
+    cdef float limit = find_limit(span, best_scores[0], n_found[0] == k)
+    n_groups = find_large(span.tops, n_groups, limit, span.groups)
+    for first in range(0, n_groups, 64):
+        n_large = collect(
+            span, first, min(first + 64, n_groups), limit, queries, query, block)
+        for i in range(n_large):
+            if i + AHEAD < n_large:
+                place = span.found[i + AHEAD]
+                prefetch_row(
+                    items + place * span.n_features, span.n_features * sizeof(floating))
+            place = span.found[i]
+            if span.bounds[place] > limit:
+                score(span, place, q, queries, query, block, items, k, best_scores,
+                      best_rows, n_found)
+                limit = find_limit(span, best_scores[0], n_found[0] == k)
+
+
+cdef inline int32_t collect(
+    Span span, int32_t first, int32_t last, float limit, Queries queries,
+    Py_ssize_t query, Block block,
+) noexcept nogil:
+    """Find the items of some groups whose bound is large; return their number."""
+    cdef int32_t i, j, begin, n, n_large, n_before = 0
+    for i in range(first, last):
+        begin = GROUP * span.groups[i]
+        n = min(GROUP, <int32_t>span.n_items - begin)
+        n_large = find_large(span.bounds + begin, n, limit, span.found + n_before)
+        if span.is_graded and n_large > MANY:
+            refine(span, begin, queries, query, block)
+            n_large = find_large(span.bounds + begin, n, limit, span.found + n_before)
+        for j in range(n_before, n_before + n_large):
+            span.found[j] += begin
+        n_before += n_large
+    return n_before
+
+
+cdef inline bint is_normal(double unit) noexcept nogil:
+    return DBL_MIN <= unit < INFINITY
+
+
+cdef inline float find_limit(Span span, floating worst, bint is_full) noexcept nogil:
+    """Return a number below the bounds of all items whose score may reach `worst`."""
+    # Each product loses at most a number below the range of normal ones.
+    cdef double tiny = FLT_MIN if floating is float else DBL_MIN
+    if not is_full or not is_normal(span.unit):
+        return -INFINITY
+    tiny *= span.n_features
+    return just_below(<float>((worst - span.error - tiny) / span.unit))
+
+
+cdef inline void score(
+    Span span, Py_ssize_t place, const floating* q, Queries queries, Py_ssize_t query,
+    Block block, const floating* items, Py_ssize_t k, floating* best_scores,
+    int64_t* best_rows, int64_t* n_found,
+) noexcept nogil:
+    """Score an item, and push it onto the heap of the best."""
+    cdef floating value
+    cdef int64_t row = block.first_row + span.first + place
+    if block.alive[span.first + place] and not is_listed(
+        row, &queries.excluded[0], queries.excluded_start[query],
+        queries.excluded_start[query + 1],
+    ):
+        dots(items + place * span.n_features, 1, span.n_features, q, &value)
+        push(best_scores, best_rows, n_found, k, value, row)
 
 
 def finish_search(
@@ -374,3 +402,53 @@ def finish_search(
                         &best_scores[query, 0], &best_rows[query, 0], &n_found, k,
                         part_scores[part, query, i], part_rows[part, query, i])
             sort_best(&best_scores[query, 0], &best_rows[query, 0], n_found)
+
+
+def bound_items(
+    const floating[:, ::1] Q,            # in
+    Queries queries,
+    Block block,
+    const floating[:, ::1] items,        # in: items of the block
+    floating[:, ::1] products,           # scratch
+    float[:, ::1] tops,                  # scratch: query, group
+    float[:, ::1] bounds,                # out: query, item
+    double[:, ::1] ranges,               # out: of each query
+):
+    """Compute upper bounds of the scores of all items of a block.
+
+    A score is at most bound * unit + error. The ranges of a query are a mean bound, the
+    largest bound, the unit and the error.
+    """
+    cdef Span span
+    cdef Py_ssize_t query, group
+    cdef double unit, tiny = FLT_MIN if floating is float else DBL_MIN
+    cdef bint is_coded = queries.codes.shape[1] > 0 and block.codes.shape[1] > 0
+    span.first, span.n_items, span.n_features = 0, items.shape[0], items.shape[1]
+    span.bounds, span.tops, span.stride = &bounds[0, 0], &tops[0, 0], bounds.shape[1]
+    with nogil:
+        if is_coded:
+            bound_by_codes(span, Q.shape[0], queries, block)
+        else:
+            bound_by_products(span, Q, queries, block, &items[0, 0], &products[0, 0])
+        for query in range(Q.shape[0]):
+            ranges[query, 0] = <float>find_mean(&bounds[query, 0], span.n_items)
+            ranges[query, 1] = tops[query, 0]
+            for group in range((span.n_items + GROUP - 1) // GROUP):
+                ranges[query, 1] = max(ranges[query, 1], tops[query, group])
+            unit = queries.lengths[query] * block.longest
+            ranges[query, 3] = (queries.margin + queries.errors[query]) * unit
+            ranges[query, 3] += tiny * span.n_features
+            if not is_normal(unit) and queries.lengths[query] > 0 and block.longest > 0:
+                ranges[query, 3] = INFINITY
+            if floating is float and not is_coded:
+                unit = 1
+            ranges[query, 2] = unit
+
+
+cdef double find_mean(const float* x, Py_ssize_t n) noexcept nogil:
+    """Return the mean of every sixteenth number."""
+    cdef Py_ssize_t i
+    cdef double total = 0
+    for i in range(0, n, 16):
+        total += x[i]
+    return total / ((n + 15) // 16)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_simlearn._core.optional import import_optional
 from sklearn_simlearn._core.threads import faiss_threads
 from sklearn_simlearn.index.backends._blocked_items import check
 from sklearn_simlearn.index.backends._foreign import ForeignItems, Shared
@@ -181,11 +182,4 @@ class FaissItems(ForeignItems):
 
 
 def _import_faiss():
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError(
-            "The backend 'faiss' requires FAISS: "
-            'pip install "sklearn-simlearn[faiss]".'
-        ) from error
-    return faiss
+    return import_optional("faiss", "faiss", "The backend 'faiss'")

@@ -8,7 +8,11 @@ from copy import copy
 
 import numpy as np
 
-from sklearn_simlearn.index.backends._blocked_items import check, check_arrays
+from sklearn_simlearn.index.backends._blocked_items import (
+    check,
+    check_arrays,
+    restrict,
+)
 
 
 class Shared:
@@ -155,7 +159,7 @@ class ForeignItems(ABC):
         Q = self._convert(Q)
         scores = np.full((Q.shape[0], k), -np.inf, dtype=np.float32)
         rows = np.full((Q.shape[0], k), -1, dtype=np.int64)
-        alive = self._alive if allowed is None else self._alive & allowed
+        alive = restrict(self._alive, allowed)
         if k == 0 or not alive.any():
             return scores, rows
         barred = [np.zeros(0, dtype=np.int64)] * Q.shape[0]

@@ -1,5 +1,8 @@
 """Exact search of sparse items with an inverted file."""
 
+import math
+import threading
+
 import numpy as np
 from scipy import sparse
 
@@ -9,6 +12,7 @@ from sklearn_simlearn.index.backends._blocked_items import (
     check,
     check_offsets,
     check_range,
+    cut_rows,
 )
 from sklearn_simlearn.index.backends._invert_fast import invert
 from sklearn_simlearn.index.backends._inverted_fast import (
@@ -19,9 +23,38 @@ from sklearn_simlearn.index.backends._inverted_fast import (
     finish_search,
 )
 
-# Initial bound on the sum of skipped words, as a share of the k-th score. It is adapted
-# per query.
-SHARE = 0.25
+# Largest number of entries of an array that is kept for the next search.
+MOST_KEPT = 2**20
+
+
+class _Memory(threading.local):
+    """Scratch memory of the last search of each thread, which the next one reuses."""
+
+    def __init__(self):
+        self._scratch, self._size = None, (0, 0, 0)
+        self._query_rows = {}
+
+    def scratch(self, *size):
+        """Return scratch memory for numbers of threads, of lists and of results."""
+        if any(new > old for new, old in zip(size, self._size, strict=True)):
+            if math.prod(size) > MOST_KEPT:
+                return Scratch(*size)
+            self._size = tuple(map(max, size, self._size))
+            self._scratch = Scratch(*self._size)
+        return self._scratch
+
+    def query_rows(self, n_threads, n_words, dtype):
+        """Return an array of zeros. The kernel leaves zeros in it."""
+        kept = self._query_rows.get(dtype)
+        if kept is not None and kept.shape[0] >= n_threads and kept.shape[1] >= n_words:
+            return kept
+        rows = np.zeros((n_threads, n_words), dtype=dtype)
+        if rows.size <= MOST_KEPT:
+            self._query_rows[dtype] = rows
+        return rows
+
+
+MEMORY = _Memory()
 
 
 class InvertedFile(BlockedItems):
@@ -60,20 +93,46 @@ class InvertedFile(BlockedItems):
         "zero": np.uint8,
     }
 
-    def _find_best(self, Q, alive, excluded, n_threads, scores, rows):
-        indptr, words, values = Q
+    # Number of queries per call of the kernel.
+    _n_queries = N_QUERIES
+
+    # Initial bound on the sum of skipped words, as a share of the k-th score. It is
+    # adapted per query.
+    _share = 0.25
+
+    # Scoring an item takes as long as the search of this number of items.
+    _cost_of_item = 40
+
+    def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
+        self._find_best(Q, alive, excluded, n_threads, scores, rows, listed)
+
+    def _find_best(self, Q, alive, excluded, n_threads, scores, rows, listed=None):
+        indptr, words, values, dense = Q
         n_queries, k = scores.shape
-        n_threads, n_lists = min(n_threads, n_queries), int(np.diff(indptr).max())
-        scratch = Scratch(n_threads, n_lists, k)
-        query_rows = np.zeros((n_threads, self.n_features + 1), dtype=self.dtype)
+        n_threads = min(n_threads, n_queries)
+        n_lists = int((indptr[1:] - indptr[:-1]).max())
+        scratch = MEMORY.scratch(n_threads, n_lists, k)
+        query_rows = MEMORY.query_rows(n_threads, self._n_words + 1, self.dtype)
         n_found = np.zeros(n_queries, dtype=np.int64)
-        share = np.full(n_queries, SHARE)
-        for first in range(0, n_queries, N_QUERIES):
-            chunk = slice(first, first + N_QUERIES)
-            offsets = slice(first, first + N_QUERIES + 1)
-            queries = Queries(indptr[offsets], words, excluded[0][offsets], excluded[1])
+        share = np.full(n_queries, self._share)
+        for first in range(0, n_queries, self._n_queries):
+            chunk = slice(first, first + self._n_queries)
+            offsets = slice(first, first + self._n_queries + 1)
+            queries = Queries(
+                indptr[offsets],
+                words,
+                excluded[0][offsets],
+                excluded[1],
+                share[chunk],
+            )
+            bound = self._bound_dense(dense[chunk])
             for block_rows, block in self._read():
-                item_indptr, item_words, item_values, *postings, steps, zero = block
+                item_indptr, item_words, item_values, *postings = block[:8]
+                steps, zero = block[8:10]
+                places = None if listed is None else cut_rows(listed, block_rows)
+                if places is not None and len(places) == 0:
+                    continue
+                dense_items, *bounds = bound(block[10:], places is not None)
                 find_best(
                     queries,
                     values,
@@ -84,25 +143,38 @@ class InvertedFile(BlockedItems):
                         *postings,
                         zero,
                         alive[block_rows],
+                        places,
+                        *bounds,
                     ),
                     item_values,
                     steps,
+                    dense[chunk],
+                    dense_items,
                     n_threads,
                     scratch,
                     query_rows,
                     scores[chunk],
                     rows[chunk],
                     n_found[chunk],
-                    share[chunk],
                 )
         finish_search(n_found, scores, rows)
 
+    @property
+    def _n_words(self):
+        """Return the number of sparse columns."""
+        return self.n_features
+
+    def _bound_dense(self, Q):
+        """Return a function from the dense arrays of a block to items and bounds."""
+        return lambda arrays, is_listed: (Q,)
+
     def _convert(self, Q):
-        """Return queries with the dtypes of the kernels."""
+        """Return queries with the dtypes of the kernels, and an empty dense part."""
         return (
             Q.indptr.astype(np.int64, copy=False),
             Q.indices.astype(np.int32, copy=False),
             Q.data.astype(self.dtype, copy=False),
+            np.empty((Q.shape[0], 0), dtype=self.dtype),
         )
 
     def _cut(self, D):
@@ -125,12 +197,12 @@ class InvertedFile(BlockedItems):
         indptr = D.indptr.astype(np.int32)
         words = np.asarray(D.indices, dtype=np.int32)
         values = np.asarray(D.data, dtype=self.dtype)
-        return indptr, words, values, *invert(indptr, words, values, self.n_features)
+        return indptr, words, values, *invert(indptr, words, values, self._n_words)
 
     def _take(self, block, kept):
         indptr, words, values = block[:3]
         rows = sparse.csr_array(
-            (values, words, indptr), shape=(len(indptr) - 1, self.n_features)
+            (values, words, indptr), shape=(len(indptr) - 1, self._n_words)
         )
         return rows[kept]
 
@@ -139,17 +211,17 @@ class InvertedFile(BlockedItems):
         return sparse.vstack(parts, format="csr")
 
     def _find_shapes(self, block, length):
-        n_values, n_words = block[1].size, self.n_features
+        n_values, n_words = block[1].size, self._n_words
         n_postings, n_rows = block[4].size, block[6].size
         vectors = [length + 1, n_values, n_values, n_words + 1, n_postings, n_postings]
         shapes = [(size,) for size in vectors]
         return [*shapes, (n_rows,), (n_rows, length), (n_words,), (1,)]
 
     def _check_contents(self, block, length):
-        indptr, words, _, start, places, _, _, _, steps, _ = block
+        indptr, words, _, start, places, _, _, _, steps, _ = block[:10]
         check_offsets(indptr, len(words), "indptr")
         check_offsets(start, len(places), "start")
-        check_range(words, self.n_features, "words")
+        check_range(words, self._n_words, "words")
         check_range(places, length, "places")
         check(
             bool((np.isfinite(steps) & (steps > 0)).all()), "'steps' must be positive"

@@ -12,14 +12,15 @@ from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_EPSILON, DBL_MIN, FLT_EPSILON, FLT_MIN
 from libc.math cimport fabs
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._visit cimport (
     DONE, Candidate, List, Visit, add_codes, bound, find_limit, find_sums, leave_picks,
-    sink
+    sink, start_sums
 )
+from sklearn_simlearn.index.backends._score cimport fetch_row, score_rows
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
 # Postings are scattered in memory. They are prefetched this number of words ahead.
@@ -39,9 +40,8 @@ cdef enum:
     HAS_WORD = 1
     IS_DONE = 2
 
-# Number of items that are scored in parallel, and that are prefetched at a time.
+# Number of items that are prefetched at a time.
 cdef enum:
-    N_LANES = 4
     N_GROUP = 8
 
 # Number of sums that are compared before the limit is updated.
@@ -68,9 +68,10 @@ cdef class Queries:
     cdef const int32_t[::1] words           # in
     cdef const int64_t[::1] excluded_start  # in: start of the rows of each query
     cdef const int64_t[::1] excluded        # in: excluded rows, sorted per query
+    cdef double[::1] share                  # in, out: share of the k-th score to skip
 
-    def __init__(self, indptr, words, excluded_start, excluded):
-        self.indptr, self.words = indptr, words
+    def __init__(self, indptr, words, excluded_start, excluded, share):
+        self.indptr, self.words, self.share = indptr, words, share
         self.excluded_start, self.excluded = excluded_start, excluded
 
 
@@ -87,10 +88,15 @@ cdef class Block:
     cdef const uint8_t[:, ::1] rows         # in
     cdef int32_t zero                       # code of 0
     cdef const uint8_t[::1] alive           # in: items that may be returned
+    cdef const int64_t[::1] listed          # in: the only items to score, if is_listed
+    cdef bint is_listed
+    cdef const float[:, ::1] bounds         # in: of the dense parts, if any
+    cdef const double[:, ::1] ranges        # in: ranges of the bounds of each query
+    cdef bint has_bounds
 
     def __init__(
         self, first_row, indptr, words, start, places, codes, row_words, rows, zero,
-        alive,
+        alive, listed, bounds=None, ranges=None,
     ):
         self.first_row = first_row
         self.indptr, self.words, self.start = indptr, words, start
@@ -98,6 +104,12 @@ cdef class Block:
         self.row_words, self.rows = row_words, rows
         self.zero = zero[0]
         self.alive = alive
+        self.is_listed = listed is not None
+        if self.is_listed:
+            self.listed = listed
+        self.has_bounds = bounds is not None
+        if self.has_bounds:
+            self.bounds, self.ranges = bounds, ranges
 
 
 cdef class Scratch:
@@ -127,13 +139,14 @@ def find_best(
     Block block,
     const floating[::1] values,          # in: values of the items
     const floating[::1] steps,           # in: steps of the words
+    const floating[:, ::1] dense_queries,  # in: without columns if not hybrid
+    const floating[:, ::1] dense_items,  # in
     int n_threads,
     Scratch scratch,
     floating[:, ::1] query_rows,         # in, out: zeros, one row per thread
     floating[:, ::1] best_scores,        # in, out: heap of the best in earlier blocks
     int64_t[:, ::1] best_rows,           # in, out
     int64_t[::1] n_found,                # in, out
-    double[::1] share,                   # in, out: share of the k-th score to skip
 ):
     """Update the heaps of each query with the items of a block."""
     cdef Py_ssize_t query
@@ -149,24 +162,41 @@ def find_best(
         for k in range(queries.indptr[query], queries.indptr[query + 1]):
             query_rows[t, queries.words[k]] = query_values[k]
         start_visit(
-            queries, query, query_values, block, values, steps, scratch, t,
-            &query_rows[t, 0], best_scores[query], &best_rows[query, 0],
-            &n_found[query], &share[query])
+            queries, query, query_values, block, values, steps, dense_queries,
+            dense_items, scratch, t, &query_rows[t, 0], best_scores[query],
+            &best_rows[query, 0], &n_found[query])
         for k in range(queries.indptr[query], queries.indptr[query + 1]):
             query_rows[t, queries.words[k]] = 0
 
 
 cdef void start_visit(
     Queries queries, Py_ssize_t query, const floating[::1] query_values, Block block,
-    const floating[::1] values, const floating[::1] steps, Scratch scratch, int t,
-    const floating* query_row, floating[::1] best_scores, int64_t* best_rows,
-    int64_t* n_found, double* share,
+    const floating[::1] values, const floating[::1] steps,
+    const floating[:, ::1] dense_queries, const floating[:, ::1] dense_items,
+    Scratch scratch, int t, const floating* query_row, floating[::1] best_scores,
+    int64_t* best_rows, int64_t* n_found,
 ) noexcept nogil:
     cdef Visit v
+    cdef const floating* first = NULL
+    v.first_row, v.indptr, v.words = block.first_row, &block.indptr[0], NULL
+    if values.shape[0] > 0:
+        v.words, first = &block.words[0], &values[0]
+    v.bounds, v.n_dense = NULL, dense_queries.shape[1]
+    v.low = v.high = 0
+    if v.n_dense > 0:
+        v.dense_items, v.dense_query = &dense_items[0, 0], &dense_queries[query, 0]
+    if block.has_bounds:
+        v.bounds = &block.bounds[query, 0]
+        v.low_bound, v.bound_unit = block.ranges[query, 0], block.ranges[query, 2]
+        v.low = v.low_bound * v.bound_unit + block.ranges[query, 3]
+        v.high = block.ranges[query, 1] * v.bound_unit + block.ranges[query, 3]
     v.k = best_scores.shape[0]
     v.excluded_begin = queries.excluded_start[query]
     v.excluded_end = queries.excluded_start[query + 1]
-    v.best_rows, v.n_found, v.share = best_rows, n_found, share
+    v.best_rows, v.n_found, v.share = best_rows, n_found, &queries.share[query]
+    if block.is_listed:
+        score_listed(&v, block, first, queries.excluded, query_row, &best_scores[0])
+        return
     v.sums, v.marks = &scratch.sums[t, 0], &scratch.marks[t, 0]
     v.found, v.candidates = &scratch.found[t, 0], &scratch.candidates[t, 0]
     v.pick_sums, v.picks = &scratch.pick_sums[t, 0], &scratch.picks[t, 0]
@@ -175,7 +205,7 @@ cdef void start_visit(
     v.n_lists = list_postings(
         queries.indptr[query], queries.indptr[query + 1], queries.words, query_values,
         block, steps, v.lists)
-    visit(&v, block, values, queries.excluded, query_row, &best_scores[0])
+    visit(&v, block, first, queries.excluded, query_row, &best_scores[0])
 
 
 cdef Py_ssize_t list_postings(
@@ -217,7 +247,7 @@ cdef Py_ssize_t list_postings(
 
 
 cdef void visit(
-    Visit* v, Block block, const floating[::1] values, const int64_t[::1] excluded,
+    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
     """Update the heap of one query with the items of a block.
@@ -240,34 +270,33 @@ cdef void visit(
         for place in range(n_items):
             if is_eligible(v, place, block, excluded):
                 one = place
-                score_rows(v, 1, &one, block, values, query, best_scores)
+                score_rows(v, 1, &one, values, query, best_scores)
         return
-    if not is_first and v.lists[0].rest + v.margin < best_scores[0]:
+    if not is_first and v.high + v.lists[0].rest + v.margin < best_scores[0]:
         return
-    for place in range(n_items):
-        v.sums[place] = <uint16_t>v.origin
+    start_sums(v, n_items)
     if is_first:
         # The first half of the possible gain shows which items are likely to score
         # high.
         walk_down_to(v, v.lists[0].rest / 2.0, block)
         pick(v, block, excluded)
-        score_rows(v, v.n_picks, v.picks, block, values, query, best_scores)
+        score_rows(v, v.n_picks, v.picks, values, query, best_scores)
     if v.n_found[0] == v.k:
-        walk_down_to(v, v.share[0] * best_scores[0], block)
+        walk_down_to(v, v.share[0] * (best_scores[0] - v.low), block)
     if is_first:
         # The sums are more exact now. Score the largest ones first: a high k-th score
         # leaves few candidates.
         leave_picks(v)
         pick(v, block, excluded)
-        score_rows(v, v.n_picks, v.picks, block, values, query, best_scores)
+        score_rows(v, v.n_picks, v.picks, values, query, best_scores)
         leave_picks(v)
-    if find_limit(v, best_scores[0]) <= v.origin:
+    if v.bounds == NULL and find_limit(v, best_scores[0]) <= v.origin:
         take_wordless(v, block, excluded, best_scores)
     score_candidates(
         v, prune(v, find_limit(v, best_scores[0]), block, excluded), block, values,
         query, best_scores)
     if v.n_summed > v.n_walked // 2:
-        v.share[0] = max(v.share[0] * 0.8, 0.05)
+        v.share[0] = min(v.share[0], max(v.share[0] * 0.8, 0.05))
     elif v.n_summed < v.n_walked // 8:
         v.share[0] = min(v.share[0] * 1.25, 0.9)
 
@@ -345,7 +374,7 @@ cdef Py_ssize_t prune(
 
 
 cdef void score_candidates(
-    Visit* v, Py_ssize_t n_candidates, Block block, const floating[::1] values,
+    Visit* v, Py_ssize_t n_candidates, Block block, const floating* values,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
     """Score candidates, largest sum first, until the others are not among the best."""
@@ -357,12 +386,31 @@ cdef void score_candidates(
         while n_candidates > 0 and n_group < N_GROUP:
             place = v.candidates[0].place
             group[n_group] = place
-            fetch_row(block.indptr[place], block.indptr[place + 1], block.words, values)
+            fetch_row(v, place, values)
             v.n_summed += MISS + block.indptr[place + 1] - block.indptr[place]
             n_group += 1
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
-        score_rows(v, n_group, group, block, values, query, best_scores)
+        score_rows(v, n_group, group, values, query, best_scores)
+
+
+cdef void score_listed(
+    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
+    const floating* query, floating* best_scores,
+) noexcept nogil:
+    """Score the listed items, without sums."""
+    cdef int64_t[N_GROUP] group
+    cdef Py_ssize_t n_group = 0, i
+    cdef int32_t place
+    for i in range(block.listed.shape[0]):
+        place = <int32_t>block.listed[i]
+        if is_eligible(v, place, block, excluded):
+            fetch_row(v, place, values)
+            group[n_group] = place
+            n_group += 1
+        if n_group == N_GROUP or i == block.listed.shape[0] - 1:
+            score_rows(v, n_group, group, values, query, best_scores)
+            n_group = 0
 
 
 cdef inline bint is_eligible(
@@ -404,56 +452,6 @@ cdef inline void mark_list(
     else:
         for p in range(marked.begin, marked.begin + marked.length):
             marks[block.places[p]] |= HAS_WORD
-
-
-cdef inline void fetch_row(
-    int32_t begin, int32_t end, const int32_t[::1] words, const floating[::1] values
-) noexcept nogil:
-    cdef int32_t k
-    for k in range(begin, end, 16):
-        prefetch(&words[k])
-        prefetch(&values[k])
-        if floating is double:
-            prefetch(&values[k] + 8)
-
-
-cdef void score_rows(
-    Visit* v, Py_ssize_t n, const int64_t* places, Block block,
-    const floating[::1] values, const floating* query, floating* best_scores,
-) noexcept nogil:
-    """Score items exactly, and push them onto the heap of the best.
-
-    Words that are not in the query add 0. Several rows are summed in parallel, because
-    each addition has to wait for the previous one of its sum.
-    """
-    cdef Py_ssize_t first = 0, lane
-    cdef int32_t j, n_common
-    cdef int32_t[N_LANES] begin
-    cdef int32_t[N_LANES] end
-    cdef floating[N_LANES] total
-    while first < n:
-        for lane in range(first + N_LANES, min(first + 2 * N_LANES, n)):
-            fetch_row(
-                block.indptr[places[lane]], block.indptr[places[lane] + 1], block.words,
-                values)
-        n_common = INT32_MAX
-        for lane in range(N_LANES):
-            begin[lane], end[lane], total[lane] = 0, 0, 0
-            if first + lane < n:
-                begin[lane] = block.indptr[places[first + lane]]
-                end[lane] = block.indptr[places[first + lane] + 1]
-            n_common = min(n_common, end[lane] - begin[lane])
-        for j in range(n_common):
-            for lane in range(N_LANES):
-                total[lane] += (
-                    query[block.words[begin[lane] + j]] * values[begin[lane] + j])
-        for lane in range(min(N_LANES, n - first)):
-            for j in range(begin[lane] + n_common, end[lane]):
-                total[lane] += query[block.words[j]] * values[j]
-            push(
-                best_scores, v.best_rows, v.n_found, v.k, total[lane],
-                block.first_row + places[first + lane])
-        first += N_LANES
 
 
 def finish_search(

@@ -5,6 +5,7 @@ import importlib
 BACKENDS = {
     "inverted": "InvertedFile",
     "dense": "DenseItems",
+    "hybrid": "HybridItems",
     "faiss": "FaissItems",
     "usearch": "UsearchItems",
 }

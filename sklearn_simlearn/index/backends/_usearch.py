@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_simlearn._core.optional import import_optional
 from sklearn_simlearn.index.backends._blocked_items import check
 from sklearn_simlearn.index.backends._foreign import ForeignItems, Shared
 
@@ -111,11 +112,15 @@ class UsearchItems(ForeignItems):
             exact=self.exact,
         )
         counts = np.atleast_1d(getattr(matches, "counts", depth))
-        scores = 1 - np.atleast_2d(matches.distances).astype(np.float32)
-        rows = np.atleast_2d(matches.keys).astype(np.int64)
+        distances = np.atleast_2d(matches.distances)
+        # usearch does not set the places after the last match.
+        found = np.arange(distances.shape[1]) < counts[:, None]
+        scores = np.full(distances.shape, -np.inf, dtype=np.float32)
+        scores[found] = 1 - distances[found].astype(np.float32)
+        rows = np.full(distances.shape, -1, dtype=np.int64)
+        rows[found] = np.atleast_2d(matches.keys)[found]
         if self.stored == "int8":
             scores /= scale[:, None] * self._scale
-        rows[np.arange(rows.shape[1]) >= counts[:, None]] = -1
         return scores, rows
 
     def _quantise(self, X, scale):
@@ -144,11 +149,4 @@ class UsearchItems(ForeignItems):
 
 
 def _import_usearch():
-    try:
-        import usearch.index
-    except ImportError as error:
-        raise ImportError(
-            "The backend 'usearch' requires usearch: "
-            'pip install "sklearn-simlearn[usearch]".'
-        ) from error
-    return usearch.index
+    return import_optional("usearch.index", "usearch", "The backend 'usearch'")

@@ -43,6 +43,9 @@ cdef struct Candidate:
 
 # State of the search of one query in one block.
 cdef struct Visit:
+    int64_t first_row  # of the block
+    const int32_t* indptr  # items of the block as rows
+    const int32_t* words
     Py_ssize_t k
     int64_t excluded_begin
     int64_t excluded_end
@@ -64,6 +67,17 @@ cdef struct Visit:
     int32_t origin  # sum of an item without a word of the query
     int64_t n_walked  # work done, in units of postings
     int64_t n_summed
+    # A hybrid item has a dense part, too, whose score is at most its bound. Smaller
+    # bounds than `low` count as `low`; the largest one is `high`. All are 0 without a
+    # dense part.
+    const float* bounds  # in units of `bound_unit`, up to a constant
+    double low
+    double high
+    double low_bound  # the bound that represents `low`
+    double bound_unit
+    const void* dense_items
+    const void* dense_query
+    Py_ssize_t n_dense
 
 
 cdef inline bint bound(
@@ -73,16 +87,19 @@ cdef inline bint bound(
 
     Return False if there are too many lists, or too small numbers, for 16-bit sums.
     """
-    cdef double total = 0.0
+    cdef double total = v.high - v.low
     cdef Py_ssize_t i, n_lists = v.n_lists
     for i in range(n_lists):
         total += 256 * fabs(v.lists[i].weight)
-    v.unit = total / (WIDTH - SLACK * min(n_lists, MANY_LISTS)) if n_lists > 0 else 1.0
+    v.unit = 1.0
+    if n_lists > 0 or total > 0:
+        v.unit = total / (WIDTH - SLACK * min(n_lists, MANY_LISTS))
     if n_lists > MANY_LISTS or not DBL_MIN <= v.unit < INFINITY:
         return False
     # Bound of the rounding error of sums of the terms, or of their bounds, in any
     # order.
     v.margin = 2.0 * (n_lists + 2) * (epsilon * total + tiny)
+    v.margin += 4.0 * epsilon * (fabs(v.low) + fabs(v.high))
     qsort(v.lists, n_lists, sizeof(List), &compare_worth)
     v.lists[n_lists].rest = 0.0
     for i in range(n_lists - 1, -1, -1):
@@ -132,8 +149,28 @@ cdef inline int32_t find_limit(const Visit* v, double worst) noexcept nogil:
     if v.n_found[0] < v.k:
         return 1
     limit = v.origin + floor(
-        (worst - (v.lists[v.next_list].rest + v.margin)) / v.unit)
+        (worst - v.low - (v.lists[v.next_list].rest + v.margin)) / v.unit)
     return <int32_t>min(max(limit, 1.0), 65536.0)
+
+
+cdef inline void start_sums(Visit* v, int32_t n_items) noexcept nogil:
+    """Set the sums before any list is read: the bounds of the dense parts, rounded up.
+    """
+    cdef int32_t place, start = v.origin
+    cdef float low, factor, gain
+    # Local copies, because the compiler would read the fields again for each item.
+    cdef uint16_t* sums = v.sums
+    cdef const float* bounds = v.bounds
+    if bounds == NULL:
+        for place in range(n_items):
+            sums[place] = <uint16_t>start
+        return
+    # The product is at most 60,000, so its rounding error is less than 1.
+    start += 2
+    low, factor = <float>v.low_bound, <float>(v.bound_unit / v.unit)
+    for place in range(n_items):
+        gain = (bounds[place] - low) * factor
+        sums[place] = <uint16_t>(start + <int32_t>(gain if gain > 0 else 0))
 
 
 cdef inline void leave_picks(Visit* v) noexcept nogil:

@@ -1,16 +1,13 @@
-"""Metadata as columns of a table in PostgreSQL, and filters on these columns."""
+"""Metadata as columns of a table in PostgreSQL."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
 
-import numpy as np
-
 from sklearn_simlearn.index import _metadata
+from sklearn_simlearn.index._conditions import list_columns, read_column
 
 # PostgreSQL truncates longer names without an error.
 MAX_NAME_BYTES = 63
-
-COMPARISONS = ("<", "<=", ">", ">=", "!=")
 
 
 @dataclass
@@ -53,44 +50,17 @@ def read_columns(metadata, n_items, taken):
     metadata = _metadata.check_metadata(metadata, n_items)
     if metadata is None:
         return {}
-    if isinstance(metadata, list):
-        names = dict.fromkeys(name for row in metadata for name in row)
-        table = {name: [row.get(name) for row in metadata] for name in names}
-    elif isinstance(metadata, np.ndarray):
-        table = {name: _plain_values(metadata[name]) for name in metadata.dtype.names}
-    else:
-        table = {name: _plain_values(metadata[name]) for name in metadata.columns}
     columns = {}
-    for name, values in table.items():
+    for name in list_columns(metadata):
         check_name(name)
         if name in taken:
             raise ValueError(
                 f"metadata must not have a column {name!r}, which holds ids or items. "
                 "Rename it, or set `id_column` and `item_column`."
             )
-        values = [_plain(value) for value in values]
+        values = read_column(metadata, name)
         columns[name] = Column(_find_type(name, values), values)
     return columns
-
-
-def _plain_values(column):
-    """Return the values of a column of an array or a frame as a list."""
-    if hasattr(column, "to_list"):
-        return column.to_list()
-    if column.dtype.kind == "M":
-        column = column.astype("M8[us]")  # Python's times have microseconds
-    return column.tolist()
-
-
-def _plain(value):
-    """Return a value as a built-in type of Python; None if it is missing."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if type(value).__name__ == "NAType":  # missing value of pandas
-        return None
-    # NaN and NaT are not equal to themselves.
-    is_missing = isinstance(value, float | datetime) and value != value
-    return None if is_missing else value
 
 
 def _find_type(name, values):
@@ -116,55 +86,3 @@ def _find_type(name, values):
         f"{', '.join(sorted(kind.__name__ for kind in kinds))}. Use numbers, strings, "
         "booleans, dates or times, with one type per column."
     )
-
-
-def read_filter(filter, columns):
-    """Return a filter as conditions on columns.
-
-    Parameters
-    ----------
-    filter : dict
-        Dict from columns to a value, a list of values, or a dict of comparisons.
-
-    columns : collection of str
-        Columns of the table.
-
-    Returns
-    -------
-    conditions : list of (column, operator, value)
-        Conditions that are combined with AND. The operator is one of `COMPARISONS`,
-        "=", "any", "null" or "not null", and never contains text of the user.
-    """
-    conditions = []
-    for name, value in filter.items():
-        if name not in columns:
-            raise ValueError(
-                f"filter has the unknown column {name!r}. Columns: {sorted(columns)}."
-            )
-        if isinstance(value, dict):
-            conditions += [(name, *_compare(name, *pair)) for pair in value.items()]
-        elif isinstance(value, list | tuple | set | frozenset | np.ndarray):
-            values = [_plain(one) for one in value]
-            if None in values:
-                raise ValueError(
-                    f"filter lists a missing value for {name!r}. Filter by None alone."
-                )
-            conditions.append((name, "any", values))
-        else:
-            value = _plain(value)
-            conditions.append((name, "null" if value is None else "=", value))
-    return conditions
-
-
-def _compare(name, operator, value):
-    if operator not in COMPARISONS:
-        raise ValueError(
-            f"filter has the unknown operator {operator!r} for {name!r}. Operators: "
-            f"{', '.join(map(repr, COMPARISONS))}."
-        )
-    value = _plain(value)
-    if value is not None:
-        return operator, value
-    if operator == "!=":
-        return "not null", None
-    raise ValueError(f"filter compares {name!r} with a missing value by {operator!r}.")

@@ -1,36 +1,50 @@
 """Index whose items are rows of a table in PostgreSQL."""
 
+from functools import partial
 from numbers import Integral
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_simlearn._core import unwrap
-from sklearn_simlearn._core.rows import row_dots
 from sklearn_simlearn._core.sklearn import (
     HasMethods,
     Interval,
     StrOptions,
     fit_context,
     num_samples,
-    validate_parameter_constraints,
 )
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import FilterLike, MatrixLike, MetadataLike
 from sklearn_simlearn.index import _metadata
-from sklearn_simlearn.index._base import BaseIndex, check_k
+from sklearn_simlearn.index._base import check_k
 from sklearn_simlearn.index._encoded_items import agree, encode_items
+from sklearn_simlearn.index._filters import PerQuery, split_filter
 from sklearn_simlearn.index._ids import check_ids
-from sklearn_simlearn.index.postgres._columns import check_name, read_columns
+from sklearn_simlearn.index._result import SearchResult
 from sklearn_simlearn.index.postgres._pgvector import (
     as_stored,
     choose_type,
     scale_queries,
 )
+from sklearn_simlearn.index.postgres._table_index import (
+    TableIndex,
+    compare,
+    group_queries,
+    open_server,
+)
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
 
 # Number of items whose encodings are compared when an estimator is replaced.
 SAMPLE = 256
 
 
-class PostgresIndex(BaseIndex):
+class PostgresIndex(TableIndex):
     """Index of items in a table of PostgreSQL.
 
     Items are stored in the types of pgvector, with ids and metadata in columns of the
@@ -139,17 +153,17 @@ class PostgresIndex(BaseIndex):
 
     def __init__(
         self,
-        estimator,
-        connection,
-        table,
+        estimator: BaseEstimator,
+        connection: "str | ConnectionPool",
+        table: str | tuple[str, str],
         *,
-        stored="auto",
-        method="exact",
-        m=16,
-        ef_construction=64,
-        ef_search=40,
-        id_column="id",
-        item_column="item",
+        stored: Literal["auto", "vector", "halfvec", "sparsevec"] = "auto",
+        method: Literal["exact", "hnsw"] = "exact",
+        m: int = 16,
+        ef_construction: int = 64,
+        ef_search: int = 40,
+        id_column: str = "id",
+        item_column: str = "item",
     ):
         self.estimator = estimator
         self.connection = connection
@@ -163,7 +177,13 @@ class PostgresIndex(BaseIndex):
         self.item_column = item_column
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, ids=None, metadata=None):
+    def fit(
+        self,
+        X: MatrixLike,
+        y: TargetLike | None = None,
+        ids: ArrayLike | None = None,
+        metadata: MetadataLike | None = None,
+    ) -> Self:
         """Create the table with items. Fit the estimator if it is not fitted.
 
         Table, items and graph are created in one transaction. If the table exists, an
@@ -177,9 +197,10 @@ class PostgresIndex(BaseIndex):
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
             Labels or relevance matrix, used if the estimator is not fitted.
 
-        ids : array-like of shape (n_items,), default=None
-            Unique ids, integers or strings, that `search` returns. If None, the items
-            get the ids 0, 1, ....
+        ids : array-like of shape (n_items,) or "index", default=None
+            Unique ids, integers or strings, that `search` returns. If "index", the
+            index of the frame `X`, or of the frame `metadata`. If None, the items get
+            the ids 0, 1, ....
 
         metadata : list of dict, frame or structured array, default=None
             Metadata with one row per item, stored in columns of the table: numbers,
@@ -191,7 +212,9 @@ class PostgresIndex(BaseIndex):
             The index itself.
         """
         n_items = num_samples(X)
-        ids = np.arange(n_items) if ids is None else check_ids(ids, n_items)
+        ids = (
+            np.arange(n_items) if ids is None else check_ids(ids, n_items, X, metadata)
+        )
         columns = self._read_columns(metadata, n_items)
         name, is_graph = self._name(), self.method == "hnsw"
         if is_graph and self.ef_construction < 2 * self.m:
@@ -199,7 +222,7 @@ class PostgresIndex(BaseIndex):
                 f"ef_construction must be at least 2 * m = {2 * self.m}; got "
                 f"{self.ef_construction}."
             )
-        server = _server()
+        server = open_server()
         with server.transaction(self.connection) as cursor:
             server.require_pgvector(cursor, create=True)
             if server.exists(cursor, name):
@@ -235,7 +258,7 @@ class PostgresIndex(BaseIndex):
         self.estimator_, self._model, self._table = estimator, model, table
         return self
 
-    def attach(self, X=None, ids=None):
+    def attach(self, X: MatrixLike | None = None, ids: ArrayLike | None = None) -> Self:
         """Open an existing table.
 
         The table may come from `fit` or from another program. It must have a column of
@@ -261,7 +284,7 @@ class PostgresIndex(BaseIndex):
         if (X is None) != (ids is None):
             raise ValueError("Pass both X and ids, or neither.")
         model = unwrap.find_model(self.estimator)
-        server = _server()
+        server = open_server()
         with server.transaction(self.connection, is_snapshot=True) as cursor:
             server.require_pgvector(cursor, create=False)
             table = self._look_at(cursor)
@@ -272,14 +295,22 @@ class PostgresIndex(BaseIndex):
                     f"USING hnsw (... {table.stored}_ip_ops)."
                 )
             if X is not None:
-                _compare(cursor, table, model, X, check_ids(ids, num_samples(X)))
+                compare(cursor, table, model, X, check_ids(ids, num_samples(X), X))
         if X is not None:
             validate_data(self, X, skip_check_array=True)
         self._sample = None if X is None else _metadata.as_table(X)
         self.estimator_, self._model, self._table = self.estimator, model, table
         return self
 
-    def search(self, X, k=10, *, groups=None, exclude=None, filter=None):
+    def search(
+        self,
+        X: MatrixLike,
+        k: int = 10,
+        *,
+        groups: ArrayLike | None = None,
+        exclude: ArrayLike | None = None,
+        filter: FilterLike | None = None,
+    ) -> SearchResult:
         """Return the best items for each query.
 
         All queries of a call are answered from the same state of the table.
@@ -301,44 +332,49 @@ class PostgresIndex(BaseIndex):
             Ids to exclude from the results, one or a list per query.
 
         filter : dict or array-like, default=None
-            Items to which the results are restricted: a list of ids, or a dict from
-            columns to conditions. A condition is a value, a list of values, None for a
-            missing value, or a dict of comparisons with "<", "<=", ">", ">=" and "!=",
-            as in ``{"label": ["cat", "dog"], "year": {">=": 2020}}``.
+            Items to which the results are restricted: a list of ids, or a dict of
+            conditions on columns, as in ``{"label": ["cat", "dog"], "year": (">=",
+            2020)}``; see :ref:`search-filter`. A list with one of them, or None, per
+            query gives each query its own filter.
 
         Returns
         -------
-        scores : ndarray of shape (n_queries, k)
-            Similarities, the largest first; -inf where there are no more items.
-
-        ids : ndarray of shape (n_queries, k)
-            Ids of the items; -1 or "" where the score is -inf.
+        result : SearchResult
+            Pair ``scores, ids``, with the other columns of the items as metadata, a
+            list of dicts; see :class:`~sklearn_simlearn.index.SearchResult`. They are
+            fetched from the table on first access, so they may be newer than the
+            scores. An item that was removed since has an empty dict.
         """
         self._check_estimator()
         check_k(k)
         self._check_params()
         table = self._table
         sets = self._read_sets(groups, num_samples(X))
-        n_results = len(sets.sizes)
+        n_results = sets.n_sets
         if exclude is not None:
             exclude = self._read_exclude(exclude, n_results)
-        if filter is not None:
-            table.conditions(filter)  # raise before any work is done
+        filter = split_filter(filter, n_results)
+        for part in filter if isinstance(filter, PerQuery) else [filter]:
+            if part is not None:
+                table.conditions(part)  # raise before any work is done
         scores = np.full((n_results, k), -np.inf, dtype=np.float32)
         found_ids = []
         ef_search = self.ef_search if self.method == "hnsw" else None
         row_bytes = 16 * ((table.width or 0) + k)
-        with _server().transaction(self.connection, is_snapshot=True) as cursor:
+        with open_server().transaction(self.connection, is_snapshot=True) as cursor:
             for batch, part, Q in self._encode_queries(X, sets, row_bytes):
                 Q, exponents = scale_queries(Q)
-                found = table.search(
-                    cursor,
-                    self._as_stored(Q, part),
-                    int(k),
-                    excluded=None if exclude is None else exclude[batch],
-                    filter=filter,
-                    ef_search=ef_search,
-                )
+                rows = self._as_stored(Q, part)
+                found = []
+                for some, of_some in group_queries(batch, filter):
+                    found += table.search(
+                        cursor,
+                        rows[some.start - batch.start : some.stop - batch.start],
+                        int(k),
+                        excluded=None if exclude is None else exclude[some],
+                        filter=of_some,
+                        ef_search=ef_search,
+                    )
                 for row, best, exponent in zip(
                     scores[batch], found, exponents, strict=True
                 ):
@@ -346,9 +382,17 @@ class PostgresIndex(BaseIndex):
                     found_ids.append([id_ for id_, _ in best])
         nothing = "" if table.id_dtype.kind == "U" else -1
         filled = [best + [nothing] * (k - len(best)) for best in found_ids]
-        return scores, np.array(filled, dtype=table.id_dtype).reshape(n_results, k)
+        ids = np.array(filled, dtype=table.id_dtype).reshape(n_results, k)
+        found = ids[scores != -np.inf]
+        take = partial(self._fetch_metadata, found) if table.metadata_columns else None
+        return SearchResult(scores, ids, take)
 
-    def add(self, X, ids=None, metadata=None):
+    def add(
+        self,
+        X: MatrixLike,
+        ids: ArrayLike | None = None,
+        metadata: MetadataLike | None = None,
+    ) -> Self:
         """Add items in one transaction.
 
         Parameters
@@ -370,7 +414,9 @@ class PostgresIndex(BaseIndex):
         """
         return self._insert(X, ids, metadata, replace=False)
 
-    def upsert(self, X, ids, metadata=None):
+    def upsert(
+        self, X: MatrixLike, ids: ArrayLike, metadata: MetadataLike | None = None
+    ) -> Self:
         """Add items and replace those with the same ids, in one transaction.
 
         Parameters
@@ -394,7 +440,7 @@ class PostgresIndex(BaseIndex):
             raise ValueError("upsert requires the ids of the items.")
         return self._insert(X, ids, metadata, replace=True)
 
-    def remove(self, ids):
+    def remove(self, ids: ArrayLike) -> Self:
         """Remove items in one transaction.
 
         Parameters
@@ -409,14 +455,14 @@ class PostgresIndex(BaseIndex):
         """
         check_is_fitted(self)
         ids = self._table.read_ids(ids)
-        with _server().transaction(self.connection) as cursor:
+        with open_server().transaction(self.connection) as cursor:
             removed = self._table.delete(cursor, ids)
             unknown = [id_ for id_ in ids.tolist() if id_ not in removed][:3]
             if unknown:
                 raise ValueError(f"The table has no items with the ids {unknown}.")
         return self
 
-    def set_estimator(self, estimator):
+    def set_estimator(self, estimator: BaseEstimator) -> Self:
         """Replace the estimator by one that encodes items in the same way.
 
         The table is not changed. A sample of the items that were passed to `fit` or
@@ -451,135 +497,3 @@ class PostgresIndex(BaseIndex):
             )
         self.estimator_, self._model = estimator, model
         return self
-
-    @property
-    def n_items_(self):
-        """Return the number of items in the table."""
-        table = self._fitted_table()
-        with _server().transaction(self.connection, is_snapshot=True) as cursor:
-            return table.count(cursor)
-
-    @property
-    def stored_(self):
-        """Return the type of the items."""
-        return self._fitted_table().stored
-
-    # -- private methods --
-
-    def _check_params(self):
-        validate_parameter_constraints(
-            self._parameter_constraints,
-            self.get_params(deep=False),
-            caller_name=type(self).__name__,
-        )
-
-    def _insert(self, X, ids, metadata, *, replace):
-        self._check_estimator()
-        table = self._table
-        n_items = num_samples(X)
-        if ids is not None:
-            ids = table.read_ids(check_ids(ids, n_items))
-        columns = self._read_columns(metadata, n_items)
-        unknown = sorted(columns.keys() - set(table.columns))
-        if unknown:
-            raise ValueError(
-                f"The table has no columns {unknown} for the metadata. Add them with "
-                "ALTER TABLE, and call `attach` again."
-            )
-        rows = self._as_stored(
-            encode_items(self._model, X), X, in_graph=table.has_graph
-        )
-        with _server().transaction(self.connection) as cursor:
-            if ids is None:
-                ids = table.next_ids(cursor, n_items)
-            table.insert(cursor, ids, rows, columns, replace=replace)
-        return self
-
-    def _as_stored(self, encoded, X, *, in_graph=False):
-        """Return the encodings of X in the type of the table."""
-        has_width = hasattr(self, "n_features_in_")
-        if has_width and not hasattr(self.estimator_, "n_features_in_"):
-            # Estimators without a fit do not check the features of X.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        _check_width(self._table, encoded)
-        return as_stored(encoded, self._table.stored, in_graph=in_graph)
-
-    def _name(self):
-        """Return the quoted name of the table."""
-        parts = (self.table,) if isinstance(self.table, str) else self.table
-        if len(parts) not in (1, 2):
-            raise ValueError(
-                f"table must be a name or a (schema, name); got {self.table!r}."
-            )
-        for part in (*parts, self.id_column, self.item_column):
-            check_name(part)
-        if self.id_column == self.item_column:
-            raise ValueError("id_column and item_column must differ.")
-        return _server().sql.Identifier(*parts)
-
-    def _look_at(self, cursor):
-        return _server().open_table(
-            cursor,
-            self._name(),
-            id_column=self.id_column,
-            item_column=self.item_column,
-        )
-
-    def _read_columns(self, metadata, n_items):
-        return read_columns(metadata, n_items, {self.id_column, self.item_column})
-
-    def _read_exclude(self, exclude, n_results):
-        """Return the lists of ids to exclude from each result."""
-        if len(exclude) != n_results:
-            raise ValueError(
-                "exclude must have one id, or a list of ids, per query; got "
-                f"{len(exclude)} for {n_results}."
-            )
-        return [self._table.read_ids(np.atleast_1d(part)).tolist() for part in exclude]
-
-    def _fitted_table(self):
-        """Return the table; raise AttributeError before `fit`."""
-        if not hasattr(self, "_table"):
-            raise AttributeError("The index is not fitted yet.")
-        return self._table
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_table")
-
-
-def _server():
-    """Import and return the module that requires psycopg."""
-    try:
-        from sklearn_simlearn.index.postgres import _table
-    except ImportError as error:
-        raise ImportError(
-            'PostgresIndex requires psycopg: pip install "sklearn-simlearn[pgvector]".'
-        ) from error
-    return _table
-
-
-def _check_width(table, encoded):
-    if table.width not in (None, encoded.shape[1]):
-        raise ValueError(
-            f"The encodings of the estimator have {encoded.shape[1]} features, but the "
-            f"stored items have {table.width}."
-        )
-
-
-def _compare(cursor, table, model, X, ids):
-    """Raise unless the estimator encodes items as they are stored in the table."""
-    encoded = encode_items(model, X)
-    _check_width(table, encoded)
-    rows = as_stored(encoded, table.stored)
-    distances = table.distances(cursor, table.read_ids(ids), rows)
-    if np.isnan(distances).any():
-        missing = ids[np.isnan(distances)][:3].tolist()
-        raise ValueError(f"The table has no items with the ids {missing}.")
-    eps = np.finfo(rows.dtype).eps
-    lengths = np.sqrt(row_dots(encoded, encoded))
-    if (distances > 100 * eps * lengths).any():
-        raise ValueError(
-            "The estimator does not encode items as they are stored in the table. Use "
-            "the estimator that the table was created with, or fit an index with "
-            "another table."
-        )

@@ -1,7 +1,7 @@
 """Types, limits and binary format of pgvector."""
 
 from itertools import pairwise
-from struct import pack
+from struct import pack, unpack_from
 
 import numpy as np
 from scipy import sparse
@@ -156,3 +156,35 @@ def to_wire(rows, stored):
         for first, last in pairwise((4 * block.indptr.astype(np.int64)).tolist()):
             head = pack(">3i", width, (last - first) // 4, 0)
             yield Wire(head + places[first:last] + values[first:last])
+
+
+def from_wire(rows, stored):
+    """Return rows in pgvector's binary format as a matrix of float32.
+
+    Parameters
+    ----------
+    rows : list of bytes
+        Items of the same number of dimensions.
+
+    stored : {"vector", "halfvec", "sparsevec"}
+        Type of pgvector.
+    """
+    if not rows:
+        return np.zeros((0, 0), dtype=np.float32)
+    if stored != "sparsevec":
+        dtype = ">f2" if stored == "halfvec" else ">f4"
+        values = [np.frombuffer(row, dtype=dtype, offset=4) for row in rows]
+        return np.stack(values).astype(np.float32)
+    heads = [unpack_from(">2i", row) for row in rows]
+    sizes = [n_nonzero for _, n_nonzero in heads]
+    pairs = list(zip(rows, sizes, strict=True))
+    places = [np.frombuffer(row, ">i4", n, offset=12) for row, n in pairs]
+    values = [np.frombuffer(row, ">f4", n, offset=12 + 4 * n) for row, n in pairs]
+    return sparse.csr_array(
+        (
+            np.concatenate(values).astype(np.float32),
+            np.concatenate(places).astype(np.int32),
+            np.concatenate([[0], np.cumsum(sizes)]),
+        ),
+        shape=(len(rows), heads[0][0]),
+    )

@@ -7,7 +7,7 @@ from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._ids import check_ids, number_on, read_ids
 from sklearn_simlearn.index.sharded import _tasks
 from sklearn_simlearn.index.sharded._remote import ask, derive
-from sklearn_simlearn.index.sharded._sources import Rows, find_parts
+from sklearn_simlearn.index.sharded._sources import Rows, find_parts, is_in_memory
 from sklearn_simlearn.index.sharded._state import (
     assemble,
     build_shards,
@@ -38,13 +38,22 @@ def find(client, shards, ids):
     return np.stack(ask_all(client, shards, _tasks.find, arguments))
 
 
-def add_rows(client, shards, X, ids, metadata):
+def add(client, shards, template, X, ids, metadata):
+    """Add rows in memory to a shard, or partitions and files as new shards."""
+    if ids is None and not shards.common.is_numbered:
+        raise ValueError("The index was fitted with ids. Pass ids for new items.")
+    if is_in_memory(X):
+        return _add_rows(client, shards, X, ids, metadata)
+    return _add_shards(client, shards, template, X, ids, metadata)
+
+
+def _add_rows(client, shards, X, ids, metadata):
     """Add rows in memory to the smallest shard."""
     n_items = num_samples(X)
     if ids is None:
         ids = number_on(shards.next_id, n_items)
     else:
-        ids = check_ids(ids, n_items)
+        ids = check_ids(ids, n_items, X, metadata)
         known = find(client, shards, ids).max(axis=0) >= 0
         if known.any():
             raise ValueError(
@@ -56,7 +65,7 @@ def add_rows(client, shards, X, ids, metadata):
 
 def upsert_rows(client, shards, X, ids, metadata):
     """Add rows in memory, and remove old rows with the same ids."""
-    ids = check_ids(ids, num_samples(X))
+    ids = check_ids(ids, num_samples(X), X, metadata)
     rows = find(client, shards, ids)
     remaining = _without(client, shards, ids, rows)
     return _add_new(client, remaining, X, ids, metadata)
@@ -79,7 +88,7 @@ def _add_new(client, shards, X, ids, metadata):
     )
 
 
-def add_shards(client, shards, template, X, ids, metadata):
+def _add_shards(client, shards, template, X, ids, metadata):
     """Add partitions or files as new shards."""
     names, parts = find_parts(X, ids, metadata, 1)
     new = assemble(
@@ -178,6 +187,15 @@ def fetch_metadata(client, shards, rows):
     table = _join(ask_all(client, asked, _tasks.metadata_of, arguments))
     order = np.concatenate([np.flatnonzero(places[i] >= 0) for i in holders])
     return _metadata.take(table, np.argsort(order))
+
+
+def fetch_encoded(client, shards, ids):
+    """Return the mask of known ids, and the encodings of these items."""
+    n_shards = len(shards.names)
+    answers = ask_all(client, shards, _tasks.encoded_of, [(ids,)] * n_shards)
+    masks, parts = zip(*answers, strict=True)
+    order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
+    return np.any(masks, axis=0), _join(parts)[order]
 
 
 def _join(tables):

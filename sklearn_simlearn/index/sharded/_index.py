@@ -1,11 +1,15 @@
 """Index in shards on the workers of a Dask cluster."""
 
+import os
+from collections.abc import Sequence
 from functools import partial as bind
 from numbers import Integral
+from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.sklearn import (
@@ -15,23 +19,25 @@ from sklearn_simlearn._core.sklearn import (
     fit_context,
     num_samples,
 )
+from sklearn_simlearn._core.typing import (
+    DaskCollection,
+    FilterLike,
+    MatrixLike,
+    MetadataLike,
+    PartitionsLike,
+)
 from sklearn_simlearn.index._base import check_k, is_fitted
+from sklearn_simlearn.index._filters import check_lists
 from sklearn_simlearn.index._index import SimilarityIndex
 from sklearn_simlearn.index._result import SearchResult
 from sklearn_simlearn.index._snapshot import SnapshotIndex
 from sklearn_simlearn.index.backends._registry import BACKENDS
-from sklearn_simlearn.index.sharded import _changes, _tasks
+from sklearn_simlearn.index.sharded import _changes
 from sklearn_simlearn.index.sharded._folder import read_index, write_index
-from sklearn_simlearn.index.sharded._remote import (
-    count_bytes,
-    find_client,
-    find_workers,
-)
+from sklearn_simlearn.index.sharded._remote import find_client, find_workers
+from sklearn_simlearn.index.sharded._search import search_shards
 from sklearn_simlearn.index.sharded._sources import find_parts, is_in_memory
-from sklearn_simlearn.index.sharded._state import assemble, build_shards, merge
-
-# Bytes of encoded queries per message.
-MESSAGE = 2**22
+from sklearn_simlearn.index.sharded._state import assemble, build_shards
 
 
 class ShardedIndex(SnapshotIndex):
@@ -128,13 +134,13 @@ class ShardedIndex(SnapshotIndex):
 
     def __init__(
         self,
-        estimator,
+        estimator: BaseEstimator,
         *,
-        n_shards=None,
-        backend="auto",
-        backend_options=None,
-        store_items=False,
-        n_jobs=None,
+        n_shards: int | None = None,
+        backend: str = "auto",
+        backend_options: dict[str, Any] | None = None,
+        store_items: bool = False,
+        n_jobs: int | None = None,
     ):
         self.estimator = estimator
         self.n_shards = n_shards
@@ -144,7 +150,13 @@ class ShardedIndex(SnapshotIndex):
         self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, ids=None, metadata=None):
+    def fit(
+        self,
+        X: PartitionsLike,
+        y: PartitionsLike | None = None,
+        ids: PartitionsLike | None = None,
+        metadata: MetadataLike | DaskCollection | None = None,
+    ) -> Self:
         """Store items on the workers. Fit the estimator if it is not fitted.
 
         Parameters
@@ -160,9 +172,10 @@ class ShardedIndex(SnapshotIndex):
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
             Labels or relevance matrix, used if the estimator is not fitted.
 
-        ids : array-like of shape (n_items,), default=None
-            Unique ids, integers or strings, that `search` returns. If None, the items
-            get the ids 0, 1, .... For a Dask collection, pass an array or a Dask
+        ids : array-like of shape (n_items,) or "index", default=None
+            Unique ids, integers or strings, that `search` returns. If "index", the
+            index of the frame `X`, or of the frame `metadata`. If None, the items get
+            the ids 0, 1, .... For a Dask collection, pass an array or a Dask
             collection with the same partitions. For files, pass a list with the ids of
             each file.
 
@@ -191,8 +204,15 @@ class ShardedIndex(SnapshotIndex):
         return self
 
     def search(
-        self, X, k=10, *, groups=None, exclude=None, filter=None, partial="refuse"
-    ):
+        self,
+        X: MatrixLike,
+        k: int = 10,
+        *,
+        groups: ArrayLike | None = None,
+        exclude: ArrayLike | None = None,
+        filter: FilterLike | None = None,
+        partial: Literal["refuse", "allow"] = "refuse",
+    ) -> SearchResult:
         """Return the best items for each query.
 
         Parameters
@@ -224,44 +244,25 @@ class ShardedIndex(SnapshotIndex):
         k = check_k(k)
         if partial not in ("refuse", "allow"):
             raise ValueError(f'partial must be "refuse" or "allow"; got {partial!r}.')
-        shards, client = index._state, index._client
+        shards = index._state
         sets = index._read_sets(groups, num_samples(X))
-        n_results = len(sets.sizes)
-        if exclude is not None and len(exclude) != n_results:
-            raise ValueError(
-                "exclude must have one id, or a list of ids, per query; got "
-                f"{len(exclude)} for {n_results}."
-            )
-        filters = shards.cut_filter(filter)
-        found, missing = [], set()
-        row_bytes = 16 * (shards.common.n_features + k)
-        for batch, part, Q in index._encode_queries(X, sets, row_bytes):
-            index._check_queries(Q, part)
-            n_rows = max(1, MESSAGE * Q.shape[0] // max(1, count_bytes(Q)))
-            for some in gen_batches(Q.shape[0], n_rows):
-                barred = None
-                if exclude is not None:
-                    first = batch.start + some.start
-                    barred = exclude[first : first + some.stop - some.start]
-                answers = _changes.ask_all(
-                    client,
-                    shards,
-                    _tasks.answer,
-                    [
-                        (Q[some], k, runs, barred, of_shard)
-                        for runs, of_shard in zip(shards.runs, filters, strict=True)
-                    ],
-                    missing if partial == "allow" else None,
-                )
-                found.append(merge(answers, some.stop - some.start, k, shards.common))
-        scores, rows, ids = map(np.concatenate, zip(*found, strict=True))
+        if exclude is not None:
+            check_lists("exclude", exclude, sets.n_sets)
+        filters = shards.cut_filter(filter, sets.n_sets)
+        missing: set[int] | None = set() if partial == "allow" else None
+        scores, rows, ids = search_shards(index, X, k, sets, exclude, filters, missing)
         take = None
         if shards.common.has_metadata:
-            take = bind(_changes.fetch_metadata, client, shards, rows[rows >= 0])
-        names = [shards.names[i] for i in sorted(missing)]
+            take = bind(_changes.fetch_metadata, index._client, shards, rows[rows >= 0])
+        names = [shards.names[i] for i in sorted(missing or ())]
         return SearchResult(scores, ids, take, names)
 
-    def add(self, X, ids=None, metadata=None):
+    def add(
+        self,
+        X: PartitionsLike,
+        ids: PartitionsLike | None = None,
+        metadata: MetadataLike | DaskCollection | None = None,
+    ) -> Self:
         """Add items.
 
         Parameters
@@ -285,20 +286,16 @@ class ShardedIndex(SnapshotIndex):
         check_is_fitted(self)
         with self._changing():
             shards = self._shards_to_change()
-            if ids is None and not shards.common.is_numbered:
-                raise ValueError(
-                    "The index was fitted with ids. Pass ids for new items."
-                )
-            if is_in_memory(X):
-                self._state = _changes.add_rows(self._client, shards, X, ids, metadata)
-            else:
-                template = self._template(shards.estimator, shards.common.backend)
-                self._state = _changes.add_shards(
-                    self._client, shards, template, X, ids, metadata
-                )
+            template = self._template(shards.estimator, shards.common.backend)
+            self._state = _changes.add(self._client, shards, template, X, ids, metadata)
         return self
 
-    def upsert(self, X, ids, metadata=None):
+    def upsert(
+        self,
+        X: PartitionsLike,
+        ids: PartitionsLike,
+        metadata: MetadataLike | DaskCollection | None = None,
+    ) -> Self:
         """Add items, and replace those with the same ids.
 
         The change is atomic for concurrent searches. Replaced items count as added
@@ -333,7 +330,7 @@ class ShardedIndex(SnapshotIndex):
             self._state = _changes.upsert_rows(self._client, shards, X, ids, metadata)
         return self
 
-    def remove(self, ids):
+    def remove(self, ids: ArrayLike) -> Self:
         """Remove items, so that `search` no longer returns them.
 
         Parameters
@@ -352,7 +349,7 @@ class ShardedIndex(SnapshotIndex):
             self._state = _changes.remove(self._client, shards, ids)
         return self
 
-    def compact(self):
+    def compact(self) -> Self:
         """Free the memory of removed items.
 
         Changes of the index do this automatically if removed items take more than a
@@ -368,7 +365,7 @@ class ShardedIndex(SnapshotIndex):
             self._state = _changes.compact(self._client, self._state)
         return self
 
-    def set_estimator(self, estimator):
+    def set_estimator(self, estimator: BaseEstimator) -> Self:
         """Replace the estimator, and encode the items again if needed.
 
         Parameters
@@ -389,7 +386,9 @@ class ShardedIndex(SnapshotIndex):
             )
         return self
 
-    def save(self, folder, *, include_estimator=True):
+    def save(
+        self, folder: str | os.PathLike[str], *, include_estimator: bool = True
+    ) -> None:
         """Store the index in a folder that all workers see under the same path.
 
         Each worker stores its shards. A process that opens the folder during a save
@@ -413,7 +412,15 @@ class ShardedIndex(SnapshotIndex):
             self._state = write_index(self._snapshot(), folder, include_estimator)
 
     @classmethod
-    def load(cls, folder, *, mmap=True, estimator=None, trusted=None, verify=False):
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        mmap: bool = True,
+        estimator: BaseEstimator | None = None,
+        trusted: Sequence[str] | None = None,
+        verify: bool = False,
+    ) -> Self:
         """Open an index that `save` stored, or a folder of saved indexes.
 
         If a shard of a saved index is damaged or missing, a warning is issued. The
@@ -451,19 +458,19 @@ class ShardedIndex(SnapshotIndex):
         )
 
     @property
-    def ids_(self):
+    def ids_(self) -> np.ndarray:
         """Fetch the ids of the items from the workers."""
         state = self._fitted_state()
         return _changes.fetch(self._client, state)[0]
 
     @property
-    def metadata_(self):
+    def metadata_(self) -> MetadataLike | None:
         """Fetch the metadata of the items from the workers."""
         state = self._fitted_state()
         return _changes.fetch(self._client, state)[1]
 
     @property
-    def shards_(self):
+    def shards_(self) -> list[str]:
         """Return the names of the shards."""
         return list(self._fitted_state().names)
 
@@ -483,16 +490,8 @@ class ShardedIndex(SnapshotIndex):
             self._state = _changes.compact(self._client, self._state)
         return self._state
 
-    def _check_queries(self, Q, X):
-        if not hasattr(self._state.estimator, "n_features_in_"):
-            # Estimators without a fit do not check the features of X.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        n_features = self._state.common.n_features
-        if Q.shape[1] != n_features:
-            raise ValueError(
-                f"The encodings of the estimator have {Q.shape[1]} features, but the "
-                f"stored items have {n_features}."
-            )
+    def _find_encoded(self, ids):
+        return _changes.fetch_encoded(self._client, self._state, ids)
 
     def __getstate__(self):
         if self.__sklearn_is_fitted__():

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from scipy import sparse
 
+from sklearn_simlearn._core.optional import import_optional
 from sklearn_simlearn._core.storage import DamagedError
 
 # Seconds between two checks that the called workers are still available.
@@ -14,17 +15,17 @@ LOOK = 0.5
 # lost during the transfer, or the results may be large.
 ARRIVE = 1
 
+LOST_WORKERS = (
+    "Several workers were lost during the call. The queries, or a function as filter, "
+    "may need more memory than a worker has."
+)
+
 
 def find_client():
     """Return the current Dask client."""
+    distributed = import_optional("distributed", "dask", "A ShardedIndex")
     try:
-        from distributed import get_client
-    except ImportError:
-        raise ImportError(
-            'A ShardedIndex requires Dask: pip install "sklearn-simlearn[dask]".'
-        ) from None
-    try:
-        return get_client()
+        return distributed.get_client()
     except ValueError:
         raise ValueError(
             "There is no current Dask client. Start one, for example "
@@ -84,7 +85,7 @@ def ask(client, shards, function, arguments):
         Errors by the number of the shard.
     """
     from dask import config
-    from distributed import wait
+    from distributed import KilledWorker, wait
 
     lost = [shard for shard in shards if shard.status == "error"]
     if lost:
@@ -109,10 +110,7 @@ def ask(client, shards, function, arguments):
                 n_moves += homes[i] is not None
                 homes[i] = home
         if n_moves > config.get("distributed.scheduler.allowed-failures") * len(shards):
-            raise RuntimeError(
-                f"{n_moves} workers were lost during the call. The queries, or a "
-                "function as filter, may need more memory than a worker has."
-            )
+            raise RuntimeError(LOST_WORKERS)
         try:
             wait(calls, timeout=LOOK)
             failed = [i for i, call in enumerate(calls) if call.status == "error"]
@@ -120,6 +118,8 @@ def ask(client, shards, function, arguments):
                 fault = calls[i].exception()
                 # A block of a file is verified when a call first reads it.
                 if shards[i].status != "error" and not isinstance(fault, DamagedError):
+                    if isinstance(fault, KilledWorker):
+                        raise RuntimeError(LOST_WORKERS) from fault
                     raise fault
             ready = [i for i in range(len(calls)) if i not in failed]
             patience *= 2

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from sklearn_simlearn._core.dask import (
-    blocks_beside,
     cut,
     is_partitioned,
+    matching_blocks,
     read_rows,
     row_blocks,
 )
@@ -71,8 +71,8 @@ def find_parts(X, ids, metadata, n_shards):
 
         parts = zip(
             row_blocks(X),
-            blocks_beside(ids, X, "ids"),
-            blocks_beside(metadata, X, "metadata"),
+            matching_blocks(ids, X, "ids"),
+            matching_blocks(metadata, X, "metadata"),
             strict=True,
         )
         rows = [delayed(Rows, pure=False)(*part) for part in parts]
@@ -89,7 +89,7 @@ def find_parts(X, ids, metadata, n_shards):
     lengths = [
         len(part) for part in np.array_split(np.arange(n_items), min(n_shards, n_items))
     ]
-    ids = None if ids is None else check_ids(ids, n_items)
+    ids = None if ids is None else check_ids(ids, n_items, X, metadata)
     columns = [_metadata.as_table(X), ids, _metadata.check_metadata(metadata, n_items)]
     parts = [
         [None] * len(lengths) if column is None else cut(column, lengths)

@@ -1,12 +1,13 @@
 """State of a sharded index: its shards and the rows that they hold."""
 
 import warnings
+from collections.abc import Mapping
 from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn.index._filters import check_filter
+from sklearn_simlearn.index._filters import PerQuery, check_filter, split_filter
 from sklearn_simlearn.index._ids import number_on
 from sklearn_simlearn.index._state import REMOVED_SHARE, Features
 from sklearn_simlearn.index.sharded import _tasks
@@ -134,9 +135,16 @@ class Shards(NamedTuple):
         n_held = sum(int(runs.length.sum()) for runs in self.runs)
         return n_held - self.n_items > REMOVED_SHARE * n_held
 
-    def cut_filter(self, filter):
+    def cut_filter(self, filter, n_results):
         """Return the part of a filter for each shard."""
-        if filter is not None:
+        filter = split_filter(filter, n_results)
+        if isinstance(filter, PerQuery):
+            parts = [self._cut_filter(part) for part in filter]
+            return [PerQuery(of_shard) for of_shard in zip(*parts, strict=True)]
+        return self._cut_filter(filter)
+
+    def _cut_filter(self, filter):
+        if filter is not None and not isinstance(filter, Mapping):
             check_filter(filter)
             if not callable(filter) and np.asarray(filter).dtype == bool:
                 return self._cut_mask(np.asarray(filter))

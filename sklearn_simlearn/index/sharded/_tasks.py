@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_simlearn.index._encoded_items import as_kind
-from sklearn_simlearn.index._filters import read_exclude, read_filter
+from sklearn_simlearn.index._filters import read_exclude, read_filter, search_items
 from sklearn_simlearn.index._ids import Ids, number_on
 from sklearn_simlearn.index._index import SimilarityIndex
+from sklearn_simlearn.index._state import Change
 
 
 class Description(NamedTuple):
@@ -69,15 +70,15 @@ def number(shard, first_id):
 
 def add(shard, rows):
     """Return the shard with more items. Rows keep their numbers."""
-    X = rows.read()
-    ids, metadata = shard._state.read_new(X, rows.ids, rows.metadata)
-    return shard._snapshot(shard._add(shard._state, X, ids, metadata))
+    change = shard._read_change("add", rows.read(), rows.ids, rows.metadata)
+    return shard._snapshot(shard._state.apply(change, n_threads=shard._n_threads))
 
 
 def remove(shard, ids):
     """Return the shard without some items. Ids of other shards are ignored."""
-    rows = shard._state.ids.find(ids)
-    return shard._snapshot(shard._state.remove(rows[rows >= 0]))
+    ids = shard._state.ids.convert(ids)
+    change = Change("remove", ids[shard._state.ids.find(ids) >= 0])
+    return shard._snapshot(shard._state.apply(change, n_threads=shard._n_threads))
 
 
 def compact(shard):
@@ -119,17 +120,17 @@ def describe(shard):
 
 def answer(shard, Q, k, runs, exclude, filter):
     """Return scores, global rows and ids of the best items for encoded queries."""
-    state, allowed, excluded = shard._state, None, None
-    if filter is not None:
-        allowed = read_filter(filter, state.ids, state.current_metadata)
+    state, excluded = shard._state, None
+    allowed = read_filter(filter, state.ids, state.metadata, Q.shape[0])
     if exclude is not None:
         excluded = read_exclude(exclude, state.ids, Q.shape[0])
-    scores, rows = state.items.search(
+    scores, rows = search_items(
+        state.items,
         as_kind(Q, state.backend, state.items.dtype),
         min(k, state.ids.n_rows),
-        allowed=allowed,
-        excluded=excluded,
-        n_threads=shard._n_threads,
+        allowed,
+        excluded,
+        shard._n_threads,
     )
     return scores, runs.place(rows), state.ids.take(rows)
 
@@ -149,6 +150,11 @@ def current(shard, runs):
 def metadata_of(shard, rows):
     """Return the metadata of some rows of the shard."""
     return shard._state.metadata.take(rows)
+
+
+def encoded_of(shard, ids):
+    """Return the mask of known ids, and the encodings of these items."""
+    return shard._find_encoded(ids)
 
 
 def save(shard, folder):

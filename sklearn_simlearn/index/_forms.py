@@ -1,0 +1,52 @@
+"""Form of the queries and items of an index, and their texts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_simlearn.feature_extraction._reader import ImageTransformer
+
+
+def find_form(index):
+    """Return the form of the queries and items of an index.
+
+    Parameters
+    ----------
+    index : SimilarityIndex
+        Index with an estimator.
+
+    Returns
+    -------
+    form : {"vector", "text", "photograph", "record"}
+    """
+    steps = list_steps(index.estimator_)
+    if any(isinstance(step, ImageTransformer) for step in steps):
+        return "photograph"
+    sample = index._state.sample.first_part
+    if hasattr(sample, "columns") or _holds(sample, dict):
+        return "record"
+    return "text" if _holds(sample, str) else "vector"
+
+
+def list_steps(estimator):
+    """Return an estimator and all estimators in its parameters."""
+    params = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    found = (value for value in params.values() if isinstance(value, BaseEstimator))
+    return [estimator, *found]
+
+
+def find_texts(table):
+    """Return the texts of original items, or None if they are not texts."""
+    if _holds(table, str):
+        return table
+    if hasattr(table, "columns") and "text" in list(table.columns):
+        return [str(text) for text in table["text"]]
+    return None
+
+
+def _holds(table, kind):
+    is_list = isinstance(table, Sequence) or (
+        isinstance(table, np.ndarray) and table.ndim == 1
+    )
+    return is_list and len(table) > 0 and isinstance(table[0], kind)
