@@ -1,0 +1,120 @@
+"""OpenAPI description of the service, from its table of routes."""
+
+import msgspec
+
+import sklearn_simlearn
+from sklearn_simlearn.serve import _messages as messages
+
+# Answers that any request may get, by status.
+REFUSALS = {
+    400: "The body is not JSON, or the request is malformed.",
+    404: "There is no such index, item or address.",
+    413: "The body is too large.",
+    415: "The body is not of type application/json.",
+    422: "The request does not fit its schema or the index.",
+    503: "The service is busy, or the request took too long.",
+}
+REFUSALS_OF_CHANGES = {
+    401: "The token is missing or wrong.",
+    403: "The service is read-only.",
+    409: "Another index was saved in the folder meanwhile.",
+}
+
+
+def describe(routes, limits, names):
+    """Return the description of routes as a dict for JSON.
+
+    Parameters
+    ----------
+    routes : list of Action
+    limits : Limits
+    names : list of str
+        Names of the indexes.
+    """
+    types = {messages.Failure}
+    for route in routes:
+        types |= {kind for kind in (route.request, route.response) if kind is not None}
+    types = sorted(types, key=lambda kind: kind.__name__)
+    template = "#/components/schemas/{name}"
+    _, schemas = msgspec.json.schema_components(types, ref_template=template)
+    _set_limits(schemas, limits)
+    paths: dict = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_route(
+            route, names
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Similarity search",
+            "version": sklearn_simlearn.__version__,
+            "description": "Search in indexes of sklearn_simlearn.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _set_limits(schemas, limits):
+    """Add to the schemas what their types do not express."""
+    # A query has exactly one field.
+    schemas["Query"] |= {"minProperties": 1, "maxProperties": 1}
+    schemas["Search"]["properties"]["k"]["maximum"] = limits.k
+    for name in ("Search", "Explain"):
+        schemas[name]["properties"]["queries"]["maxItems"] = limits.batch
+    schemas["Items"]["properties"]["items"]["maxItems"] = limits.batch
+    for name in ("Explain", "Ids"):
+        schemas[name]["properties"]["ids"]["maxItems"] = limits.batch
+
+
+def _describe_route(route, names):
+    refusals = REFUSALS | (REFUSALS_OF_CHANGES if route.is_change else {})
+    described = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "responses": {
+            "200": {
+                "description": "Success.",
+                "content": {
+                    route.content_type: {"schema": _refer(route.response)},
+                },
+            },
+        }
+        | {
+            str(status): {
+                "description": reason,
+                "content": {"application/json": {"schema": _refer(messages.Failure)}},
+            }
+            for status, reason in refusals.items()
+        },
+    }
+    parameters = []
+    if "{index}" in route.path:
+        schema = {"type": "string", "enum": names}
+        parameters.append(_describe_parameter("index", "path", schema))
+    if route.parameter is not None:
+        schema = {"type": "string", "minLength": 1}
+        parameters.append(_describe_parameter(route.parameter, "query", schema))
+    if parameters:
+        described["parameters"] = parameters
+    if route.request is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _refer(route.request)}},
+        }
+    if route.is_change:
+        described["security"] = [{"token": []}]
+    return described
+
+
+def _describe_parameter(name, place, schema):
+    return {"name": name, "in": place, "required": True, "schema": schema}
+
+
+def _refer(kind):
+    if kind is None:
+        return {"type": "string"}
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -1,0 +1,166 @@
+"""Queries and items of requests as samples that the estimator of an index takes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import UNSET
+from scipy import sparse
+
+from sklearn_simlearn.feature_extraction._decode import decode
+from sklearn_simlearn.index import _metadata
+from sklearn_simlearn.index._forms import find_form, list_steps
+
+
+def check_steps(index):
+    """Raise if the estimator would use a text of a request as the name of a file."""
+    for step in list_steps(index.estimator_):
+        if getattr(step, "input", "content") != "content":
+            raise ValueError(
+                f"{type(step).__name__}(input={step.input!r}) opens the files that its "
+                "texts name, so this index cannot be served. Fit it on the texts."
+            )
+
+
+class Reader:
+    """Function from queries or items of requests to samples.
+
+    Parameters
+    ----------
+    index : SimilarityIndex
+
+    max_pixels : int
+        Largest number of pixels of a photograph.
+    """
+
+    def __init__(self, index, max_pixels):
+        state = index._state
+        self.form = find_form(index)
+        if self.form == "text":
+            check_steps(index)
+        self._sample = state.sample.first_part
+        self._n_features = state.features.n_features
+        self._dtype = state.items.dtype
+        self._max_pixels = max_pixels
+
+    def read(self, messages):
+        """Return samples, one per message.
+
+        Parameters
+        ----------
+        messages : list of Query or Item
+            Messages whose field for the form of the index is given.
+        """
+        values = [getattr(message, self.form) for message in messages]
+        if any(value is UNSET for value in values):
+            raise ValueError(f"Queries and items of this index have a {self.form!r}.")
+        return getattr(self, f"_read_{self.form}")(values)
+
+    def _read_text(self, values):
+        return values
+
+    def _read_photograph(self, values):
+        pixels = []
+        for number, data in enumerate(values):
+            try:
+                options = {"mode": "rgb", "max_size": None}
+                pixels.append(decode(data, max_pixels=self._max_pixels, **options))
+            except ValueError as error:
+                raise ValueError(f"Photograph {number} {error}.") from None
+        return pixels
+
+    def _read_record(self, values):
+        if isinstance(self._sample, Sequence):
+            return values
+        columns = list(self._sample.columns)
+        for record in values:
+            if record.keys() != set(columns):
+                raise ValueError(
+                    f"A record must have the columns {columns}; got {sorted(record)}."
+                )
+        # The columns get the types of the items of the index.
+        if hasattr(self._sample, "astype"):
+            frame = type(self._sample)(values, columns=columns)
+            return frame.astype(self._sample.dtypes.to_dict())
+        return type(self._sample)(values, schema=self._sample.schema)
+
+    def _read_vector(self, values):
+        if any(isinstance(value, dict) for value in values):
+            rows = [self._read_sparse(value) for value in values]
+            X = sparse.vstack(rows, format="csr", dtype=self._dtype)
+            data = X.data
+        else:
+            n_features = self._n_features
+            for value in values:
+                if len(value) != n_features:
+                    raise ValueError(
+                        f"A vector must have {n_features} numbers; got {len(value)}."
+                    )
+            with np.errstate(over="ignore"):
+                X = data = np.array(values, dtype=self._dtype)
+        if not np.isfinite(data).all():
+            raise ValueError(f"A number of a vector is too large for {self._dtype}.")
+        return X
+
+    def _read_sparse(self, value):
+        if not isinstance(value, dict):
+            return sparse.csr_array(self._read_vector([value]))
+        columns = [_read_column(name, self._n_features) for name in value]
+        if len(set(columns)) < len(columns):
+            raise ValueError("A feature of a vector is given twice.")
+        with np.errstate(over="ignore"):
+            numbers = np.array(list(value.values()), dtype=self._dtype)
+        return sparse.csr_array(
+            (numbers, (np.zeros(len(columns), dtype=np.int32), columns)),
+            shape=(1, self._n_features),
+        )
+
+
+def _read_column(name, n_features):
+    is_number = name.isascii() and name.isdigit() and len(name) < 19
+    if not (is_number and int(name) < n_features):
+        raise ValueError(
+            f"{name!r:.40} is not the number of a feature, from 0 to {n_features - 1}."
+        )
+    return int(name)
+
+
+def join(parts):
+    """Return the concatenation of samples of one form."""
+    first, *others = parts
+    for other in others:
+        if sparse.issparse(other) != sparse.issparse(first):
+            first, other = sparse.csr_array(first), sparse.csr_array(other)
+        first = _metadata.join(first, other)
+    return first
+
+
+def as_metadata(rows, like):
+    """Return rows of requests as metadata of the type of an index.
+
+    Parameters
+    ----------
+    rows : list of dict
+
+    like : list of dict, frame or structured array
+        Some metadata of the index.
+    """
+    if isinstance(like, Sequence):
+        return rows
+    names = list(like.dtype.names if isinstance(like, np.ndarray) else like.columns)
+    for row in rows:
+        if row.keys() != set(names):
+            raise ValueError(
+                f"metadata must have the columns {names}; got {sorted(row)}."
+            )
+    try:
+        if isinstance(like, np.ndarray):
+            return np.array(
+                [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
+            )
+        if hasattr(like, "astype"):
+            frame = type(like)(rows, columns=names)
+            return frame.astype(like.dtypes.to_dict())
+        return type(like)(rows, schema=like.schema)
+    except Exception as error:
+        # pandas and polars raise errors of many types.
+        raise ValueError(f"metadata has values of other types: {error}.") from error
