@@ -37,7 +37,7 @@ DIRECTIVES = {
 
 
 class BuildKernels(build_ext):
-    """Compile for speed, with OpenMP where a trial program compiles and links."""
+    """Compile for speed, with OpenMP if a test program compiles and links."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -47,11 +47,13 @@ class BuildKernels(build_ext):
         if self.compiler.compiler_type == "msvc":
             optimise, openmp = ["/O2"], ["/openmp"]
         else:
-            # No value of a kernel depends on errno or on trapping: dropping both lets
-            # loops vectorise. The order of sums is kept and no product is fused into
-            # one, so that results do not depend on the instruction set.
+            # Kernels do not use errno or floating-point traps. Without both, loops can
+            # be vectorised. The order of sums is kept and no product is fused into a
+            # sum, so that results do not depend on the instruction set.
+            # Debugging symbols, which Python's flags request, would be five sixths of
+            # the size of a kernel.
             optimise = ["-O3", "-fno-math-errno", "-fno-trapping-math"]
-            optimise += ["-ffp-contract=off"]
+            optimise += ["-ffp-contract=off", "-g0"]
             openmp = ["-fopenmp"]
         use_openmp = WANT_OPENMP and self.compiles_and_links(openmp)
         for extension in self.extensions:
@@ -82,9 +84,11 @@ class BuildKernels(build_ext):
         return True
 
 
-# One kernel, one extension, beside the module that owns it.
+# One kernel is one extension, in the folder of the module that uses it.
 kernels = sorted(Path("sklearn_simlearn").rglob("_*_fast.pyx"))
-extensions = [
+# The code for memoryviews, which Cython would otherwise copy into every kernel.
+SHARED = "sklearn_simlearn._core._memoryviews"
+extensions = [Extension(SHARED, [SHARED.replace(".", "/") + ".c"])] + [
     Extension(
         ".".join(pyx.with_suffix("").parts),
         [pyx.as_posix()],
@@ -96,7 +100,10 @@ extensions = [
 
 setup(
     ext_modules=cythonize(
-        extensions, compiler_directives=DIRECTIVES, build_dir="build/cython"
+        extensions,
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython",
+        shared_utility_qualified_name=SHARED,
     ),
     cmdclass={"build_ext": BuildKernels},
 )

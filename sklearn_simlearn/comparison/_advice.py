@@ -1,4 +1,4 @@
-"""Which similarity to use, decided by the measurements of a comparison."""
+"""Advice on the similarity to use, from the measurements of a comparison."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +18,12 @@ from sklearn_simlearn.comparison._task import Task
 # Significance level.
 LEVEL = 0.05
 
-# A faster similarity is mentioned from this ratio of the times. Fits are compared only
-# if that of the advised similarity takes at least this number of seconds.
+# A faster similarity is mentioned if the ratio of the times is at least this. Fits are
+# compared only if the fit of the advised similarity takes at least these seconds.
 MIN_RATIO, LONG_FIT = 3.0, 10.0
+
+# Smallest difference in precision at rank 1 that is mentioned.
+MIN_LEAD = 0.001
 
 
 class Difference(NamedTuple):
@@ -202,7 +205,8 @@ def _find_better_at_1(chosen, results):
 
     first = max(results, key=lambda result: np.nanmean(at_1(result)))
     lead = mean_interval(at_1(first) - at_1(chosen))
-    return None if first is chosen or lead.low <= 0 else first
+    is_better = first is not chosen and lead.low > 0 and lead.value >= MIN_LEAD
+    return first if is_better else None
 
 
 def _find_faster(chosen, results, units):

@@ -14,7 +14,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(
-    arguments: list[str] | None, compare: Callable, search: Callable
+    arguments: list[str] | None, compare: Callable, search: Callable, serve: Callable
 ) -> argparse.Namespace:
     """Return the options; `run` is the function of the command."""
     parser = Parser(
@@ -26,7 +26,7 @@ def parse(
             "test over queries, corrected for the number of rows); seconds to fit; "
             "microseconds per query for the best 10 items; size of the model. The "
             "output ends with the similarity to use, the reasons, and lines of Python "
-            "that fit it. Without --data, --images and --beir, the data are "
+            "that fit it. Without --data, --texts, --images and --beir, the data are "
             "handwritten digits of the package."
         ),
     )
@@ -35,8 +35,9 @@ def parse(
     parser.set_defaults(run=compare)
     _add_source(parser)
     _add_outputs(parser)
-    commands = parser.add_subparsers(metavar="search", title="another command")
+    commands = parser.add_subparsers(metavar="COMMAND", title="other commands")
     _add_search(commands, search)
+    _add_serve(commands, serve)
     return parser.parse_args(arguments)
 
 
@@ -45,8 +46,8 @@ def _add_source(parser):
     sources.add_argument(
         "--images",
         metavar="FOLDER",
-        help="your own photographs, as visual words: a sub-folder for each class, or a "
-        "CSV file with the columns path and label",
+        help="your own photographs: a sub-folder for each class, or a CSV file with "
+        "the columns path and label; features are colours, Gist and visual words",
     )
     sources.add_argument(
         "--data",
@@ -55,12 +56,38 @@ def _add_source(parser):
         "labels or a relevance matrix; optionally query_mask",
     )
     sources.add_argument(
+        "--texts",
+        metavar="FILE",
+        help="your own texts: a CSV file, or JSON lines (.jsonl); without labels, they "
+        "are indexed by BM25 and not compared",
+    )
+    sources.add_argument(
         "--beir",
         metavar="FOLDER",
         help="your own queries, documents and judgements: a folder in the format of "
         "BEIR, with corpus.jsonl, queries.jsonl and qrels/test.tsv; with "
         "qrels/train.tsv, similarities are fitted on the queries of that file, "
         "otherwise on half of the queries",
+    )
+    _add_source_options(parser)
+
+
+def _add_source_options(parser):
+    parser.add_argument(
+        "--text", metavar="COLUMN", help="texts of --texts (default: text)"
+    )
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="labels of --texts (default: label, if any)"
+    )
+    parser.add_argument(
+        "--id",
+        metavar="COLUMN",
+        help="ids of --texts (default: id, if any); other columns are metadata",
+    )
+    parser.add_argument(
+        "--onnx",
+        metavar="MODEL",
+        help="network for --images, in the ONNX format, as one more kind of features",
     )
     parser.add_argument(
         "--vectors",
@@ -101,7 +128,8 @@ def _add_outputs(parser):
     parser.add_argument(
         "--save",
         metavar="FOLDER",
-        help="save the advised model as an index of all samples, for `search`",
+        help="save the advised model as an index of all samples, for `search` and "
+        "`serve`",
     )
 
 
@@ -110,22 +138,88 @@ def _add_search(commands, run):
         "search",
         help="search a saved index (see search --help)",
         description=(
-            "Search an index that --save has written: one line per query, with its "
-            "number and the ids of the best items with their scores, tab-separated."
+            "Search an index that --save has written. For each query, the best items "
+            "are printed: rank, score, id, and the beginnings of text and metadata."
         ),
     )
     search.set_defaults(run=run)
     search.add_argument("folder", metavar="FOLDER", help="the index")
     search.add_argument(
         "queries",
-        metavar="QUERIES.npz",
-        help="queries: X dense, or CSR as data, indices, indptr and shape; for an "
-        "index of photographs, a photograph or a folder of them",
+        metavar="QUERY",
+        nargs="+",
+        help="for an index of texts, a text, or a CSV or .jsonl file with the column "
+        "text; for an index of photographs, a photograph or a folder of them; "
+        "otherwise FILE.npz: X dense, or CSR as data, indices, indptr and shape",
+    )
+    search.add_argument(
+        "--filter",
+        metavar="CONDITION",
+        nargs="+",
+        help="conditions on the metadata that all have to hold, such as lang=de or "
+        "'year>=2000'; operators are =, !=, <, <=, > and >=",
     )
     search.add_argument(
         "-k", type=_positive, default=10, help="items per query (default: 10)"
     )
+    _add_trust(search)
     search.add_argument(
+        "--output", metavar="FILE.csv", default=None, help="write the whole results"
+    )
+    _add_max_bytes(search)
+
+
+def _add_serve(commands, run):
+    serve = commands.add_parser(
+        "serve",
+        help="serve saved indexes, with a page to search in (see serve --help)",
+        description=(
+            "Serve saved indexes on the web: a page to search in, and a JSON API. "
+            "Changes need a token, which is read from the environment variable "
+            "SIMLEARN_TOKEN or from a file. Without a token, the service is read-only."
+        ),
+    )
+    serve.set_defaults(run=run)
+    serve.add_argument("folders", metavar="INDEX", nargs="+", help="the indexes")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
+    )
+    serve.add_argument(
+        "--port", type=_port, default=8000, help="port (default: 8000; 0: a free one)"
+    )
+    serve.add_argument(
+        "--workers",
+        type=_positive,
+        default=1,
+        help="processes that share the memory of the indexes; more than 1 are "
+        "read-only (default: 1)",
+    )
+    serve.add_argument("--token-file", metavar="FILE", help="file with the token")
+    serve.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        nargs="+",
+        default=(),
+        help="host names of requests, such as those that a proxy forwards",
+    )
+    _add_trust(serve)
+    for name, default, what in (
+        ("body", 2**24, "bytes of a request"),
+        ("k", 1000, "results per query"),
+        ("batch", 100, "queries or items per request"),
+        ("seconds", 30, "seconds per request"),
+    ):
+        serve.add_argument(
+            f"--max-{name}",
+            type=_positive,
+            default=default,
+            metavar="N",
+            help=f"{what} (default: {default})",
+        )
+
+
+def _add_trust(parser):
+    parser.add_argument(
         "--trust",
         metavar="NAME",
         nargs="+",
@@ -133,10 +227,6 @@ def _add_search(commands, run):
         help="types in the stored model to trust, in addition to those of this package "
         "and of scikit-learn",
     )
-    search.add_argument(
-        "--output", metavar="FILE.csv", default=None, help="write the results too"
-    )
-    _add_max_bytes(search)
 
 
 def _add_max_bytes(parser):
@@ -155,6 +245,13 @@ def _positive(text):
 
 def _non_negative(text):
     return _integer_from(0, text)
+
+
+def _port(text):
+    port = _integer_from(0, text)
+    if port >= 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return port
 
 
 def _integer_from(smallest, text):

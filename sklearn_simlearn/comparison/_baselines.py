@@ -3,6 +3,7 @@
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -10,13 +11,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, StandardScaler
 
-from sklearn_simlearn._core.storable import storable
+from sklearn_simlearn._core.encoders import storable
 from sklearn_simlearn.comparison._task import REDUCED_FEATURES
 from sklearn_simlearn.metrics import map_scorer
+from sklearn_simlearn.two_covariance import TwoCovarianceSimilarity
 
-# Number of samples among which a parameter is chosen by cross-validation.
+# Number of samples with which a parameter is chosen by cross-validation.
 MAX_CHOICE = 5000
 
 
@@ -24,8 +26,8 @@ MAX_CHOICE = 5000
 class Chosen(TransformerMixin, BaseEstimator):
     """Transformer or class probabilities, with parameters chosen by cross-validation.
 
-    A transformer is judged by its ranking, a classifier by its likelihood. If a class
-    has fewer than 3 samples, the parameters are not changed.
+    A transformer is evaluated by its ranking, a classifier by its likelihood. If a
+    class has fewer than 3 samples, the parameters are not changed.
     """
 
     def __init__(self, estimator, grid):
@@ -87,19 +89,50 @@ class InnerProduct(TransformerMixin, BaseEstimator):
         return True
 
 
+@storable
+class WithinWhitening(TransformerMixin, BaseEstimator):
+    """Relevant component analysis: whiten the shrunk covariance within classes."""
+
+    def fit(self, X, y):
+        _, index = np.unique(y, return_inverse=True)
+        means = np.array([X[index == c].mean(axis=0) for c in range(index.max() + 1)])
+        values, vectors = np.linalg.eigh(
+            LedoitWolf().fit(X - means[index]).covariance_.astype(np.float64)
+        )
+        floor = np.finfo(np.float32).eps * values[-1]
+        self.mean_ = X.mean(axis=0)
+        self.map_ = vectors / np.sqrt(np.maximum(values, floor))
+        return self
+
+    def transform(self, X):
+        return (X - self.mean_) @ self.map_
+
+
+def centre_steps():
+    """Return steps that centre rows and scale them to unit length.
+
+    The cosines of nearly parallel rows, such as pictures of faces, are all close to 1.
+    A penalty or a fixed number of steps would keep their differences small.
+    """
+    return [StandardScaler(with_std=False), Normalizer()]
+
+
 def make_lda(task):
     """Return linear discriminant analysis; the shrinkage is chosen."""
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
-    return make_pipeline(*_narrow_steps(task), Chosen(lda, grid))
+    return make_pipeline(*_narrow_steps(task), *centre_steps(), Chosen(lda, grid))
 
 
 def make_logistic(task):
     """Return posteriors of logistic regression, compared by the cosine."""
-    logistic = LogisticRegression(C=10.0, tol=1e-3, max_iter=300)
-    return make_pipeline(
-        *_narrow_steps(task), Chosen(logistic, {"C": [1.0, 10.0, 100.0]})
-    )
+    return make_pipeline(*_narrow_steps(task), *centre_steps(), choose_logistic())
+
+
+def choose_logistic():
+    """Return logistic regression; the penalty is chosen."""
+    logistic = LogisticRegression(C=10.0, max_iter=300)
+    return Chosen(logistic, {"C": [1.0, 10.0, 100.0]})
 
 
 def make_logistic_product(task):
@@ -107,11 +140,35 @@ def make_logistic_product(task):
     return make_pipeline(*make_logistic(task), InnerProduct())
 
 
+def make_centred(task):
+    """Return centred rows."""
+    return make_pipeline(*_narrow_steps(task), *centre_steps())
+
+
+def make_whitened(task):
+    """Return whitened rows, in most of their dimensions."""
+    pca = PCA(0.95, whiten=True, svd_solver="full")
+    return make_pipeline(*_narrow_steps(task), pca)
+
+
+def make_rca(task):
+    """Return relevant component analysis."""
+    return make_pipeline(*_narrow_steps(task), WithinWhitening())
+
+
+def make_plda(shrinkage):
+    """Return a function that makes the two-covariance model without a hold-out."""
+    return lambda task: TwoCovarianceSimilarity(
+        shrinkage, holdout=None, random_state=task.seed
+    )
+
+
 def make_nca(task):
     """Return neighbourhood components analysis after PCA."""
     n_components = min(32, task.n_reduced, np.count_nonzero(task.labels >= 0))
     return make_pipeline(
         *_narrow_steps(task),
+        *centre_steps(),
         PCA(n_components, random_state=task.seed),
         NeighborhoodComponentsAnalysis(max_iter=20, random_state=task.seed),
     )

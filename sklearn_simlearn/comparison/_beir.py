@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.model_selection import train_test_split
 
-from sklearn_simlearn import OASIS
+from sklearn_simlearn import OASIS, QueryDocumentMap
 from sklearn_simlearn.comparison._rows import Row
 from sklearn_simlearn.compose import SimilarityUnion, make_retrieval_pipeline
 from sklearn_simlearn.datasets import load_beir
@@ -40,6 +40,8 @@ class JudgedTask:
     query_mask: None = None
     labels: None = None
     has_counts: bool = False
+    names: None = None
+    label_names: None = None
 
 
 @dataclass
@@ -49,10 +51,10 @@ class Collection:
     Attributes
     ----------
     train, test : Bunch
-        Of :func:`load_beir`; `train` is None if the folder has no such split.
+        Results of :func:`load_beir`; `train` is None if the folder has no such split.
 
     vectors : callable or None
-        From ids of queries or of documents to their vectors.
+        Function from ids of queries or of documents to their vectors.
     """
 
     name: str
@@ -94,23 +96,22 @@ class Collection:
         }
         if has_vectors:
             baselines["cosine of vectors"] = (lambda: "passthrough", VECTORS)
-            second = ("vectors", "passthrough", VECTORS)
-        else:
-            second = ("letters", _make_letters(), columns)
         rows = [
             Row(name, _alone(make, columns), is_baseline=True)
             for name, (make, columns) in baselines.items()
         ]
-        learned = _learn_vectors if has_vectors else _learn_words
+        bm25 = ("bm25", lambda task: _make_bm25(), columns)
+        if not has_vectors:
+            letters = ("letters", lambda task: _make_letters(), columns)
+            rows.append(Row("OASIS on tf-idf", _learn_words))
+            return [*rows, Row("hybrid", _join(bm25, letters))]
+        vectors = ("vectors", lambda task: "passthrough", VECTORS)
+        learned = ("map", _make_map, VECTORS)
         return [
             *rows,
-            Row(f"OASIS on {'vectors' if has_vectors else 'tf-idf'}", learned),
-            Row(
-                "hybrid",
-                lambda task: SimilarityUnion(
-                    [("bm25", _make_bm25(), columns), second], random_state=task.seed
-                ),
-            ),
+            Row("QueryDocumentMap on vectors", _join(learned)),
+            Row("hybrid", _join(bm25, vectors)),
+            Row("hybrid with QueryDocumentMap", _join(bm25, learned)),
         ]
 
     def describe(self, task: JudgedTask) -> str:
@@ -122,18 +123,19 @@ class Collection:
         )
 
     def describe_index(self) -> str:
-        """Return a phrase on what a saved index learned from and holds."""
+        """Return a phrase on the training data and the items of a saved index."""
         return f"the training queries, with all {len(self.test.documents)} documents"
 
     def load_images(self) -> None:
         """Return None: texts have no images."""
 
-    def make_index(self, estimator) -> SimilarityIndex:
-        """Return an index of all documents."""
+    def make_index(self, estimator, row: Row) -> SimilarityIndex:
+        """Return an index of all documents, which stores their texts, too."""
         documents = self._as_samples(
             self.test.documents, self.test.document_ids, "document"
         )
-        return SimilarityIndex(estimator).fit(documents, ids=self.test.document_ids)
+        index = SimilarityIndex(estimator, store_items=True)
+        return index.fit(documents, ids=self.test.document_ids)
 
     def _as_samples(self, texts, ids, side):
         """Return texts, or a frame of texts and vectors."""
@@ -174,10 +176,11 @@ def _write_frames(path):
     return f"""\
 import numpy as np
 import pandas as pd
-file = np.load({path!r})
+with np.load({path!r}) as file:
+    arrays = dict(file)
 def as_frame(texts, side, ids):
-    rows = {{id_: row for row, id_ in enumerate(file[f"{{side}}_ids"].astype(str))}}
-    vectors = file[f"{{side}}_vectors"][[rows[id_] for id_ in ids]]
+    rows = {{id_: row for row, id_ in enumerate(arrays[f"{{side}}_ids"].astype(str))}}
+    vectors = arrays[f"{{side}}_vectors"][[rows[id_] for id_ in ids]]
     frame = pd.DataFrame(vectors, columns=[f"v{{i}}" for i in range(vectors.shape[1])])
     frame.insert(0, {TEXT!r}, texts)
     return frame
@@ -220,6 +223,13 @@ def _learn_words(task):
     return make_retrieval_pipeline(_make_tfidf(), OASIS(random_state=task.seed))
 
 
-def _learn_vectors(task):
-    oasis = OASIS(random_state=task.seed)
-    return SimilarityUnion([("oasis", oasis, VECTORS)])
+def _make_map(task):
+    return QueryDocumentMap(random_state=task.seed)
+
+
+def _join(*parts):
+    """Return a function from a task to the union of parts (name, make, columns)."""
+    return lambda task: SimilarityUnion(
+        [(name, make(task), columns) for name, make, columns in parts],
+        random_state=task.seed,
+    )

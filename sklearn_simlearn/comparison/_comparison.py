@@ -16,6 +16,7 @@ from sklearn_simlearn._core.statistics import (
     paired_test,
     say_p,
 )
+from sklearn_simlearn._core.warn import StartKeptWarning
 from sklearn_simlearn.comparison._rows import Row
 from sklearn_simlearn.comparison._task import Task
 from sklearn_simlearn.report._measurement import Measured, measure_estimator
@@ -57,12 +58,16 @@ class Comparison:
     left_out : dict
         Reason by the name of the row.
 
+    start_kept : list of str
+        Names of the rows whose learner kept its start.
+
     warnings : dict
         Names of the rows by the text of the warning.
     """
 
     results: list[Result] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    start_kept: list[str] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
 
     def best(self, among: Callable[[Row], bool]) -> Result | None:
@@ -75,8 +80,9 @@ class Comparison:
     def tabulate(self) -> list[tuple[str, ...]]:
         """Return the lines of the table, below `COLUMNS`.
 
-        Gains are differences in mean average precision to the best baseline. p-values
-        are corrected for the number of rows, as in the report.
+        Gains are differences in mean average precision to the best baseline. Sets of
+        queries have none, because they are measured on another task. p-values are
+        corrected for the number of rows, as in the report.
         """
         baseline = self.best(lambda row: row.is_baseline)
         tested = [
@@ -103,6 +109,8 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
     for row in rows:
         show(row.name)
         missing = row.missing(task)
+        if missing == "new classes":  # a baseline for the other split
+            continue
         if missing is not None:
             comparison.left_out[row.name] = f"needs {missing}"
             continue
@@ -116,6 +124,8 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
             # A baseline that stops near the optimum is good enough.
             if row.is_baseline and issubclass(warning.category, ConvergenceWarning):
                 continue
+            if issubclass(warning.category, StartKeptWarning):
+                comparison.start_kept.append(row.name)
             note = _shorten(str(warning.message))
             names = comparison.warnings.setdefault(note, [])
             if row.name not in names:
@@ -126,7 +136,7 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
 def describe_error(error: BaseException) -> str:
     """Return the type and the message of an error in one line.
 
-    Some messages quote a traceback. Then these are the type and the message at its end.
+    If a message quotes a traceback, the type and the message at its end are returned.
     """
     text = str(error)
     kind = type(error).__name__
@@ -153,6 +163,7 @@ def _shorten(text):
 
 
 def _measure(row, task, show):
+    task = row.find_task(task)
     estimator = row.make(task)
     X, y = task.X_train, task.y_train
     if row.is_baseline and task.labels is not None:
@@ -175,12 +186,15 @@ def _tabulate(result, baseline, p):
     measured, score = result.measured, result.mean_average_precision
     report, query_seconds = measured.report, measured.query_seconds
     n_bytes = len(pickle.dumps(measured.estimator))
+    gain = ""
+    if baseline is not None and not result.row.in_sets:
+        gain = f"{score - baseline.mean_average_precision:+.3f}"
     return (
         result.row.name,
         f"{score:.3f}",
         f"{np.nanmean(report.precision_at_1):.3f}",
         f"{np.nanmean(report.precision_at_10):.3f}",
-        "" if baseline is None else f"{score - baseline.mean_average_precision:+.3f}",
+        gain,
         "" if p is None else say_p(p).removeprefix("= ").replace(" ", ""),
         f"{measured.fit_seconds:.2f}",
         "" if query_seconds is None else f"{1e6 * query_seconds:.0f}",

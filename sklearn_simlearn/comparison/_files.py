@@ -1,18 +1,18 @@
 """Files that the command line writes."""
 
 import csv
-import importlib.util
 import io
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sklearn_simlearn._core.files import replace_file
+from sklearn_simlearn._core.optional import install_command
 from sklearn_simlearn._core.storage import HEADER
 from sklearn_simlearn.comparison._beir import Collection, JudgedTask
 from sklearn_simlearn.comparison._comparison import COLUMNS, Comparison
 from sklearn_simlearn.comparison._source import Source
-from sklearn_simlearn.comparison._task import SET_SIZE, Task
+from sklearn_simlearn.comparison._task import Task
 
 # -- checks before any work --
 
@@ -37,10 +37,6 @@ def check_target(path: Path) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise unless an index can be saved in a folder."""
-    if importlib.util.find_spec("skops") is None:
-        raise ImportError(
-            'saving an index needs skops: pip install "sklearn-simlearn[serve]"'
-        )
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / HEADER).is_file():
             raise ValueError(
@@ -77,7 +73,7 @@ def write_results(
     write_csv(f"{stem}.csv", [COLUMNS, *table])
     picture = _draw_curves(comparison)
     if picture is None:
-        return f'wrote {stem}.csv; for curves: pip install "sklearn-simlearn[display]"'
+        return f"wrote {stem}.csv; for curves: {install_command('display')}"
     replace_file(f"{stem}.png", picture)
     return f"wrote {stem}.csv and {stem}.png"
 
@@ -91,24 +87,17 @@ def _draw_curves(comparison):
         return None
     from sklearn_simlearn.display import MeanPrecisionRecallDisplay
 
-    # Sets of queries are measured on another task, so they have their own axes.
-    panels = [
-        [result for result in comparison.results if result.row.in_sets == in_sets]
-        for in_sets in (False, True)
-    ]
-    panels = [panel for panel in panels if panel]
-    figure = Figure(figsize=(8, 4.6 * len(panels)), layout="constrained")
+    # Sets of queries are measured on another task, and are not drawn.
+    results = [result for result in comparison.results if not result.row.in_sets]
+    if not results:
+        return None
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(panels), squeeze=False).ravel()
-    for ax, panel in zip(axes, panels, strict=True):
-        MeanPrecisionRecallDisplay.from_reports(
-            {result.row.name: result.measured.report for result in panel},
-            baselines={result.row.name for result in panel if result.row.is_baseline},
-            ax=ax,
-        )
-        if panel[0].row.in_sets:
-            n_sets = len(panel[0].measured.report.query)
-            ax.set_title(f"{SET_SIZE} samples query together, {n_sets} sets")
+    MeanPrecisionRecallDisplay.from_reports(
+        {result.row.name: result.measured.report for result in results},
+        baselines={result.row.name for result in results if result.row.is_baseline},
+        ax=figure.subplots(),
+    )
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format="png")
     return picture.getvalue()
@@ -137,6 +126,9 @@ def write_report(
         images=None if images is None else images[task.test_rows],
         texts=task.texts,
         document_texts=task.document_texts,
+        names=task.names,
+        labels=task.label_names,
+        samples={r.row.name: r.row.find_task(task).X_test for r in results},
         baselines=[r.row.name for r in results if r.row.is_baseline] or None,
         title=f"Comparison on {source.name}",
         advice=words,

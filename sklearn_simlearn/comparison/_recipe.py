@@ -1,15 +1,20 @@
 """Lines of Python that fit a similarity again."""
 
+import textwrap
 from typing import Any
 
 from scipy import sparse
-from sklearn.pipeline import Pipeline
+from sklearn.base import clone
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 
 from sklearn_simlearn._core.sklearn import public_module
 from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
 from sklearn_simlearn.comparison._comparison import Result
 from sklearn_simlearn.comparison._task import Task
 from sklearn_simlearn.compose import RetrievalPipeline, SimilarityUnion
+
+# Largest number of columns of a line, which is printed with an indent of 4.
+WIDTH = 76
 
 
 def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
@@ -18,9 +23,12 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
     Parameters
     ----------
     source : list of str
-        Lines that make X and y, imports among them.
+        Lines that make X and y, including imports. They are not used if the row has its
+        own features.
     """
-    estimator = result.measured.estimator
+    estimator, task = result.measured.estimator, result.row.find_task(task)
+    if result.row.features is not None:
+        source = result.row.features.code
     # Inside a pipeline, tf-idf makes all rows sparse.
     is_sparse = sparse.issparse(task.X_train) or task.has_counts
     imports, expression = _write(estimator, is_sparse)
@@ -31,7 +39,7 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
         *sorted(imports),
         "",
         *(line for line in source if line not in imports),
-        *f"model = {expression}".splitlines(),
+        *_break_lines(f"model = {expression}"),
         "model.fit(X, y)",
     ]
     if not hasattr(estimator, "similarity"):
@@ -43,12 +51,35 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
     return lines
 
 
+def _break_lines(expression):
+    """Return lines of an expression, broken between arguments if they are long."""
+    lines: list = []
+    for line in expression.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line,
+            WIDTH,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
+
+
+def write_features(steps: list) -> list[str]:
+    """Return lines of Python that make features X of images."""
+    imports, expression = _write(make_pipeline(*steps), is_sparse=False)
+    return [*sorted(imports), *_break_lines(f"X = {expression}.fit_transform(images)")]
+
+
 def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
     """Return imports, and an expression that makes an estimator like this one."""
     if isinstance(estimator, SimilarityUnion):
         return _write_union(estimator)
-    if isinstance(estimator, Pipeline):
-        parts = [_write(step, is_sparse) for _, step in estimator.steps]
+    if isinstance(estimator, Pipeline | FeatureUnion):
+        is_union = isinstance(estimator, FeatureUnion)
+        steps_of = estimator.transformer_list if is_union else estimator.steps
+        parts = [_write(step, is_sparse) for _, step in steps_of]
         imports = set().union(*(names for names, _ in parts))
         steps = [expression for _, expression in parts if expression]
         if len(steps) == 1:
@@ -56,6 +87,7 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
         is_ours = isinstance(estimator, RetrievalPipeline)
         module = "sklearn_simlearn.compose" if is_ours else "sklearn.pipeline"
         name = "make_retrieval_pipeline" if is_ours else "make_pipeline"
+        name = "make_union" if is_union else name
         imports.add(f"from {module} import {name}")
         lines = "".join(f"    {step},\n" for step in steps)
         return imports, f"{name}(\n{lines})"
@@ -70,7 +102,8 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
         return imports, "FunctionTransformer(lambda X: X.toarray(), accept_sparse=True)"
     kind = type(estimator)
     module = public_module(kind)
-    expression = " ".join(estimator.__repr__(N_CHAR_MAX=10_000).split())
+    # A fitted learner shows the choice of its hold-out, too.
+    expression = " ".join(clone(estimator).__repr__(N_CHAR_MAX=10_000).split())
     return {f"from {module} import {kind.__name__}"}, expression
 
 

@@ -15,12 +15,16 @@ from sklearn_simlearn import (
     TwoCovarianceSimilarity,
 )
 from sklearn_simlearn.comparison._baselines import (
+    make_centred,
     make_lda,
     make_logistic,
     make_logistic_product,
     make_nca,
+    make_plda,
+    make_rca,
+    make_whitened,
 )
-from sklearn_simlearn.comparison._task import SET_SIZE, Task
+from sklearn_simlearn.comparison._task import SET_SIZE, Features, Task
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BurstinessSimilarity,
@@ -28,7 +32,7 @@ from sklearn_simlearn.similarities import (
     NegativeEvidenceSimilarity,
 )
 
-# Limits of baselines that would take most of the time on larger data.
+# Limits of the data for baselines that would otherwise take most of the time.
 MAX_LOGISTIC = 2e9  # samples x features x classes
 MAX_NCA = 2000  # samples
 
@@ -40,6 +44,7 @@ NEEDS: dict[str, Callable[[Task], bool]] = {
     "counts": lambda task: task.has_counts,
     "non-negative numbers": lambda task: task.is_non_negative,
     "labels": lambda task: task.labels is not None,
+    "new classes": lambda task: task.split == "objects",
     "known classes": lambda task: task.split == "samples",
     "fewer samples or classes": lambda task: (
         task.X_train.shape[0] * task.n_reduced * task.n_classes <= MAX_LOGISTIC
@@ -65,10 +70,13 @@ class Row:
         Keys of `NEEDS`.
 
     is_baseline : bool
-        Whether a user would try it without this package.
+        Whether the similarity is available without this package.
 
     in_sets : bool
         Whether several samples query together.
+
+    features : Features or None
+        Features that the row uses; None for those of the task.
     """
 
     name: str
@@ -76,9 +84,15 @@ class Row:
     needs: tuple[str, ...] = ()
     is_baseline: bool = False
     in_sets: bool = False
+    features: Features | None = None
+
+    def find_task(self, task: Task) -> Task:
+        """Return the task with the features of this row."""
+        return task if self.features is None else self.features.task or task
 
     def missing(self, task: Task) -> str | None:
         """Return the first need that the task does not meet."""
+        task = self.find_task(task)
         return next((need for need in self.needs if not NEEDS[need](task)), None)
 
 
@@ -89,6 +103,7 @@ def _learner(kind):
 
 _LOGISTIC_NEEDS = ("labels", "fewer samples or classes")
 _NCA_NEEDS = ("labels", f"at most {MAX_NCA} samples")
+_CLOSED_FORM_NEEDS = ("new classes", "labels")
 _SET_NEEDS = (f"classes of more than {SET_SIZE} held-out samples",)
 
 ROWS = [
@@ -103,6 +118,11 @@ ROWS = [
     Row("logistic posteriors", make_logistic, _LOGISTIC_NEEDS, is_baseline=True),
     Row("logistic product", make_logistic_product, _LOGISTIC_NEEDS, is_baseline=True),
     Row("NCA", make_nca, _NCA_NEEDS, is_baseline=True),
+    Row("cosine, centred", make_centred, ("new classes",), is_baseline=True),
+    Row("cosine, whitened", make_whitened, ("new classes",), is_baseline=True),
+    Row("RCA", make_rca, _CLOSED_FORM_NEEDS, is_baseline=True),
+    Row("PLDA 0.1", make_plda(0.1), _CLOSED_FORM_NEEDS, is_baseline=True),
+    Row("PLDA 0.5", make_plda(0.5), _CLOSED_FORM_NEEDS, is_baseline=True),
     Row(
         "negative evidence",
         lambda task: NegativeEvidenceSimilarity(use_idf=task.has_counts),

@@ -1,4 +1,4 @@
-"""Data of the comparison: digits of the package, a file, or photographs."""
+"""Data of the comparison: digits of the package, or a file."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.comparison._photographs import Photographs, read_photographs
+from sklearn_simlearn.comparison._rows import ROWS, Row
 from sklearn_simlearn.comparison._task import Task
 from sklearn_simlearn.datasets import load_digit_words, load_npz
 from sklearn_simlearn.index import SimilarityIndex
@@ -24,13 +24,11 @@ class Source:
         Name in the output.
 
     X, y, query_mask
-        Samples, labels or relevance matrix, and the samples that query (None for all).
+        Samples, labels or relevance matrix (None without labels), and the samples that
+        query (None for all).
 
     code : list of str
         Lines of Python that make X and y.
-
-    photographs : Photographs or None
-        Images that the samples come from.
 
     has_digits : bool
         Whether the samples are the digits of the package.
@@ -41,7 +39,6 @@ class Source:
     y: Any
     query_mask: np.ndarray | None
     code: list[str]
-    photographs: Photographs | None = None
     has_digits: bool = False
 
     def describe(self, task: Task) -> str:
@@ -54,33 +51,34 @@ class Source:
         )
 
     def describe_index(self) -> str:
-        """Return a phrase on what a saved index learned from and holds."""
+        """Return a phrase on the training data and the items of a saved index."""
         return f"the training half, with all {self.X.shape[0]} samples"
+
+    @property
+    def default(self) -> Row:
+        """Return the row for samples without labels."""
+        return next(row for row in ROWS if row.name == "cosine of tf-idf")
+
+    def take_texts(self, task: Task) -> list[str] | None:
+        """Return the texts of the held-out samples; None if they are not texts."""
 
     def load_images(self) -> Sequence | np.ndarray | None:
         """Return images of all samples; None without images or without Pillow."""
-        if self.photographs is not None:
-            return self.photographs.images
         if self.has_digits and importlib.util.find_spec("PIL") is not None:
             return 16 - load_digit_words().images  # dark ink on a light ground
         return None
 
-    def make_index(self, estimator) -> SimilarityIndex:
-        """Return an index of all samples; of photographs, it takes files as queries."""
-        if self.photographs is None:
-            return SimilarityIndex(estimator).fit(self.X)
-        index = SimilarityIndex(self.photographs.extend(estimator))
-        return index.fit(self.photographs.paths, ids=self.photographs.paths)
+    def make_index(self, estimator, row: Row) -> SimilarityIndex:
+        """Return an index of all samples, with the fitted estimator of a row."""
+        return SimilarityIndex(estimator).fit(self.X)
+
+    def list_rows(self, task: Task, rows: list[Row]) -> list[Row]:
+        """Return the rows to compare, of all rows of the comparison."""
+        return rows
 
 
-def load_source(
-    data: str | None, images: str | None, *, seed: int, max_bytes: int
-) -> Source:
-    """Load a file or a folder of photographs; the digits if both are None."""
-    if images is not None:
-        photographs = read_photographs(images, seed)
-        code = photographs.write_lines()
-        return Source(images, photographs.X, photographs.y, None, code, photographs)
+def load_source(data: str | None, *, max_bytes: int) -> Source:
+    """Load a file; the digits if it is None."""
     if data is not None:
         loaded = load_npz(data, max_bytes=max_bytes)
         code = [

@@ -1,6 +1,7 @@
 """Samples to learn from and held-out samples."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,11 +38,17 @@ class Task:
     query_mask : ndarray of shape (n_test,), dtype bool, or None
         Held-out samples that query; all if None.
 
-    test_rows : ndarray of shape (n_test,)
-        Rows of the held-out samples among all samples.
+    train_rows, test_rows : ndarray
+        Rows of the samples to learn from and of the held-out ones, among all samples.
 
-    texts, document_texts : None
-        Texts that the report shows; samples with labels have none.
+    texts : list of str or None
+        Texts of the held-out samples, for the report.
+
+    document_texts : None
+        Samples with labels have none.
+
+    names, label_names : sequence of str or None
+        Names of the held-out samples and of their classes, for the report.
     """
 
     X_train: Any
@@ -51,9 +58,16 @@ class Task:
     query_mask: np.ndarray | None
     split: str
     seed: int
+    train_rows: np.ndarray
     test_rows: np.ndarray
-    texts: None = None
+    texts: list[str] | None = None
     document_texts: None = None
+    names: Sequence[str] | None = None
+    label_names: Sequence[str] | None = None
+
+    def on(self, X: Matrix) -> "Task":
+        """Return the same task for other features of all samples."""
+        return replace(self, X_train=X[self.train_rows], X_test=X[self.test_rows])
 
     @cached_property
     def labels(self) -> np.ndarray | None:
@@ -91,6 +105,31 @@ class Task:
         return np.where(size[number] == SET_SIZE, groups, -1)
 
 
+@dataclass
+class Features:
+    """One of several kinds of features of the same samples.
+
+    Attributes
+    ----------
+    steps : list of transformers
+        Fitted steps that make the features.
+
+    X : Matrix
+        Features of all samples.
+
+    code : list of str
+        Lines of Python that make X and y.
+
+    task : Task or None
+        Task with these features; None before samples are held out.
+    """
+
+    steps: list
+    X: Matrix
+    code: list[str]
+    task: Task | None = None
+
+
 def make_task(
     X: Matrix, y: Any, query_mask: np.ndarray | None, split: str, seed: int
 ) -> Task:
@@ -106,6 +145,7 @@ def make_task(
         None if query_mask is None else query_mask[test],
         split,
         seed,
+        train,
         test,
     )
     for half in (task.y_train, task.y_test):

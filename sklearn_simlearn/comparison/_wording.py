@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sklearn_simlearn._core.choice import describe_choice
 from sklearn_simlearn._core.statistics import say_p
 from sklearn_simlearn.comparison._advice import LEVEL, Advice
 from sklearn_simlearn.comparison._comparison import Comparison
@@ -16,12 +17,18 @@ WIDTH = 80
 FEW_UNITS = 30
 
 
+# The advice mentions that queries are slow if they take this number of times as long as
+# those of the best baseline.
+SLOW_QUERY = 5.0
+
+
 def explain(advice: Advice) -> list[str]:
     """Return the advice and its reasons as paragraphs."""
     remarks = [
         _explain_few(advice),
         _explain_rank_1(advice),
         _explain_faster(advice),
+        _explain_query(advice),
         _explain_sets(advice),
         _explain_split(advice),
     ]
@@ -84,6 +91,23 @@ def _explain_faster(advice):
     return f"With no significant difference in mAP, {' and '.join(parts)}."
 
 
+def _explain_query(advice):
+    if advice.difference is None or advice.chosen is advice.baseline:
+        return None
+    ours, theirs = (
+        result.measured.query_seconds for result in (advice.chosen, advice.baseline)
+    )
+    if ours is None or theirs is None or ours < SLOW_QUERY * theirs:
+        return None
+    remedy = ""
+    if hasattr(advice.chosen.measured.estimator, "n_landmarks"):
+        remedy = " A smaller n_landmarks makes queries faster."
+    return (
+        f"A query of {advice.chosen.row.name} takes {1e6 * ours:.0f} us, "
+        f"{ours / theirs:.0f} times as long as with {advice.baseline.row.name}.{remedy}"
+    )
+
+
 def _explain_sets(advice):
     if advice.in_sets is None:
         return None
@@ -115,20 +139,37 @@ def list_left_out(comparison: Comparison) -> str:
     )
 
 
+def list_start_kept(comparison: Comparison) -> str:
+    """Return a sentence on the learners that kept their start."""
+    names = ", ".join(comparison.start_kept)
+    return f"kept their start, since no candidate ranks better: {names}"
+
+
+def list_choices(comparison: Comparison) -> list[str]:
+    """Return a line on the choice of each hold-out."""
+    choices = {
+        result.row.name: describe_choice(result.measured.estimator)
+        for result in comparison.results
+    }
+    return [f"{name}: {choice}" for name, choice in choices.items() if choice]
+
+
 def wrap(paragraphs: Sequence[str]) -> str:
-    """Return paragraphs in lines for a terminal, broken between words."""
+    """Return paragraphs in lines for a terminal, broken between words.
+
+    Paragraphs that begin with a space are commands, which are not broken.
+    """
+    options = {"break_long_words": False, "break_on_hyphens": False}
     return "\n".join(
-        textwrap.fill(
-            paragraph, width=WIDTH, break_long_words=False, break_on_hyphens=False
-        )
-        for paragraph in paragraphs
+        text if text.startswith(" ") else textwrap.fill(text, width=WIDTH, **options)
+        for text in paragraphs
     )
 
 
 def align(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table for a terminal: units below the names of the columns.
 
-    Between columns are two spaces, or one if the table were too wide otherwise.
+    Columns are separated by two spaces, or by one if the table would be too wide.
     """
     heads = [name.split(" ", maxsplit=1) for name in columns]
     table = [

@@ -23,8 +23,8 @@ def take_columns(X: Any, columns: Any) -> Any:
         Samples.
 
     columns : str, int, slice, list of str or int, or mask
-        The columns. A single name selects one column, such as one of texts; all
-        others give two dimensions. The slice of everything gives `X` itself.
+        The columns. A single name selects one column, such as a column of texts; other
+        values give two dimensions. ``slice(None)`` gives `X` itself.
     """
     if isinstance(columns, slice) and columns == slice(None):
         return X
@@ -42,11 +42,12 @@ def take_columns(X: Any, columns: Any) -> Any:
 
 
 class Part(NamedTuple):
-    """A fitted similarity of some columns, and the factor of its queries."""
+    """Fitted similarity of some columns, with the factor of its queries."""
 
     columns: Any
     model: Model
     factor: float
+    name: str = ""
 
     def encode_queries(self, X: Any) -> Matrix:
         """Return encoded queries, times the factor."""
@@ -102,8 +103,8 @@ class WeightedSum(Encoder):
     def products_with(self, X: Any, n_threads: int = 1) -> Callable[[Any], np.ndarray]:
         """Return a function from queries to their similarities with some items.
 
-        Each part is compared in its own form: dense ones by BLAS, sparse ones by their
-        postings.
+        Each part is compared in its own form: dense encodings by BLAS, sparse ones by
+        their postings.
         """
         functions = [part.compare_with(X, n_threads) for part in self.parts]
 

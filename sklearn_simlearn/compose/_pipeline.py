@@ -1,24 +1,28 @@
 """A pipeline that transforms queries and documents."""
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
+from joblib import Memory
 from numpy.typing import ArrayLike
 from sklearn import get_config
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.sklearn import DocLinkMixin, fit_context, num_samples
-from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.unwrap import find_model, list_steps
+from sklearn_simlearn.compose._last import find_last
 from sklearn_simlearn.metrics import map_scorer
-from sklearn_simlearn.similarities._hand_made import HandMadeSimilarity
 
 SIDE_STEPS = ("query_steps", "document_steps")
 
-# The last step of a Pipeline of transformers: memory caches all but the last step.
+# Last step of a Pipeline of transformers, since memory does not cache the last step.
 NOTHING = ("nothing", "passthrough")
 
 
@@ -32,31 +36,31 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     With :class:`~sklearn_simlearn.metrics.Judgements` as `y`, the rows of `X` are
     queries, and the documents come with `y`. The steps are fitted on the documents, so
-    no query takes part in a vocabulary or in other statistics, and transform both
-    sides. The last step gets the transformed queries and the judgements with the
+    that vocabularies and other statistics do not depend on the queries. They transform
+    both sides. The last step gets the transformed queries and the judgements with the
     transformed documents.
 
-    With labels as `y`, or without `y`, it does what
-    :class:`~sklearn.pipeline.Pipeline` does. A plain Pipeline does not transform
-    documents, so scorers and the index refuse one that was fitted with judgements.
+    With labels as `y`, or without `y`, it works as a
+    :class:`~sklearn.pipeline.Pipeline`. A plain Pipeline does not transform documents,
+    so scorers and the index refuse a Pipeline that was fitted with judgements.
 
     Parameters
     ----------
     steps : list of (name, estimator)
         Transformers of both sides, then a learner or a hand-made similarity. If the
-        last one is a transformer too, its output is compared by the cosine.
+        last step is also a transformer, its output is compared by the cosine.
 
     query_steps : list of (name, transformer), default=None
-        Transformers of the queries alone, before `steps`. They are fitted on the
+        Transformers of the queries only, before `steps`. They are fitted on the
         queries.
 
     document_steps : list of (name, transformer), default=None
-        Transformers of the documents alone, before `steps`. They are fitted on the
+        Transformers of the documents only, before `steps`. They are fitted on the
         documents.
 
     memory : str or object with the interface of joblib.Memory, default=None
-        Where fitted transformers are cached. Those of the documents are found again in
-        all folds of a cross-validation, since all folds have the same documents.
+        Cache of fitted transformers. All folds of a cross-validation have the same
+        documents, so transformers of the documents are fitted once.
 
     verbose : bool, default=False
         Whether the time of each step is printed.
@@ -68,7 +72,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     See Also
     --------
-    make_retrieval_pipeline : The same, with names given automatically.
+    make_retrieval_pipeline : The same, with automatic names.
     SimilarityUnion : A weighted sum of similarities.
 
     Notes
@@ -96,7 +100,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     array([[0.  , 0.41, 0.  ]])
     """
 
-    # A parameter of Pipeline for metadata that are samples. Documents come with y.
+    # A parameter of Pipeline for metadata that are samples. The documents are in y.
     transform_input = None
 
     _parameter_constraints: dict = {
@@ -111,12 +115,12 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     def __init__(
         self,
-        steps,
+        steps: Sequence[tuple[str, BaseEstimator]],
         *,
-        query_steps=None,
-        document_steps=None,
-        memory=None,
-        verbose=False,
+        query_steps: Sequence[tuple[str, BaseEstimator]] | None = None,
+        document_steps: Sequence[tuple[str, BaseEstimator]] | None = None,
+        memory: str | Memory | None = None,
+        verbose: bool = False,
     ):
         self.steps = steps
         self.query_steps = query_steps
@@ -132,7 +136,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         Parameters
         ----------
         deep : bool, default=True
-            Whether the parameters of the steps are returned too.
+            Whether the parameters of the steps are returned, too.
 
         Returns
         -------
@@ -144,7 +148,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             params |= self._get_params(name, deep=deep)
         return params
 
-    def set_params(self, **params) -> Self:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters of the pipeline or of its steps.
 
         Parameters
@@ -165,7 +169,9 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
                     self._replace_estimator(name, step_name, params.pop(step_name))
         return super().set_params(**params)
 
-    def set_output(self, *, transform=None) -> Self:
+    def set_output(
+        self, *, transform: Literal["default", "pandas", "polars"] | None = None
+    ) -> Self:
         """Set the container of the output of all steps.
 
         Parameters
@@ -185,8 +191,8 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     def __getitem__(self, ind: Any) -> Any:
         """Return a step, or a pipeline of some steps.
 
-        Steps of one side come before the first step, so a slice that starts later is
-        without them.
+        Steps of one side come before the first step, so a slice that starts later does
+        not contain them.
         """
         if not isinstance(ind, slice):
             return super().__getitem__(ind)
@@ -200,7 +206,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     # -- fit --
 
-    def fit(self, X, y=None, **params) -> Self:
+    def fit(self, X: MatrixLike, y: TargetLike | None = None, **params: Any) -> Self:
         """Fit the steps, and the last one on the transformed samples.
 
         Parameters
@@ -210,8 +216,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             Otherwise samples; documents, for a similarity that learns nothing from `y`.
 
         y : Judgements, array-like or None, default=None
-            Judgements with the documents; or labels, which go with no steps of one
-            side.
+            Judgements with the documents; or labels, if there are no steps of one side.
 
         **params : dict
             Parameters of the `fit` of the last step.
@@ -228,7 +233,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             return super().fit(X, y, **params)
         if y is not None:
             raise ValueError(
-                "query_steps and document_steps need Judgements as y: with labels, the "
+                "query_steps and document_steps need Judgements as y. With labels, the "
                 "same samples are queries and items."
             )
         return self._fit_sides(X, X, None, **params)
@@ -277,7 +282,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         return Pipeline(steps, memory=self.memory, verbose=self.verbose)
 
     def _check_steps(self):
-        """Raise if names repeat, or if the last step would not see the documents."""
+        """Raise if names repeat, or if the last step would not get the documents."""
         self._validate_steps()
         parts = (self.query_steps or [], self.document_steps or [], self.steps)
         self._validate_names([name for part in parts for name, _ in part])
@@ -311,7 +316,9 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     # -- use --
 
     @available_if(_ends_in_transformer)
-    def fit_transform(self, X, y=None, **params) -> Matrix:
+    def fit_transform(
+        self, X: MatrixLike, y: TargetLike | None = None, **params: Any
+    ) -> Matrix:
         """Fit the pipeline and encode the queries.
 
         Parameters
@@ -335,7 +342,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         return super().fit_transform(X, y, **params)
 
     @available_if(_ends_in_transformer)
-    def transform(self, X, **params) -> Matrix:
+    def transform(self, X: MatrixLike, **params: Any) -> Matrix:
         """Encode queries.
 
         Parameters
@@ -355,7 +362,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             X = step.transform(X)
         return super().transform(X, **params)
 
-    def transform_database(self, X) -> Matrix:
+    def transform_database(self, X: MatrixLike) -> Matrix:
         """Encode documents, as an inner-product index stores them.
 
         Parameters
@@ -371,7 +378,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         model = find_model(self)
         return model.encode_items(model.prepare_items(X))
 
-    def similarity(self, X, Y=None) -> np.ndarray:
+    def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
         """Return the similarity of every query to every document.
 
         Parameters
@@ -394,13 +401,13 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     def score(
         self,
-        X,
-        y,
+        X: MatrixLike,
+        y: TargetLike,
         sample_weight: ArrayLike | None = None,
         *,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Mean average precision.
+        """Return the mean average precision.
 
         Parameters
         ----------
@@ -428,7 +435,11 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
 
 def make_retrieval_pipeline(
-    *steps, query_steps=None, document_steps=None, memory=None, verbose=False
+    *steps: BaseEstimator,
+    query_steps: Sequence[BaseEstimator] | None = None,
+    document_steps: Sequence[BaseEstimator] | None = None,
+    memory: str | Memory | None = None,
+    verbose: bool = False,
 ) -> RetrievalPipeline:
     """Make a :class:`RetrievalPipeline`, with names after the classes of the steps.
 
@@ -471,30 +482,8 @@ def make_retrieval_pipeline(
     )
 
 
-def uses_documents_only(pipeline: RetrievalPipeline) -> bool:
-    """Return whether a fit with Judgements depends on nothing but the documents."""
-    last: Any = pipeline
-    while isinstance(last, Pipeline):
-        if getattr(last, "query_steps", None):
-            return False
-        last = last.steps[-1][1]
-    last = _find_last(last)
-    return not hasattr(last, "similarity") or isinstance(last, HandMadeSimilarity)
-
-
 def _is_similarity(estimator):
     """Return whether an estimator, or the last one in it, compares samples."""
     if isinstance(estimator, RetrievalPipeline):
         return True
-    return hasattr(_find_last(estimator), "similarity")
-
-
-def _find_last(estimator):
-    """Return the last estimator in pipelines and searches, fitted or not."""
-    while True:
-        if isinstance(estimator, Pipeline):
-            estimator = estimator.steps[-1][1]
-        elif hasattr(estimator, "similarity") or not hasattr(estimator, "estimator"):
-            return estimator
-        else:
-            estimator = estimator.estimator
+    return hasattr(find_last(estimator), "similarity")

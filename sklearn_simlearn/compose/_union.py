@@ -1,12 +1,15 @@
-"""A weighted sum of similarities, each on its own columns."""
+"""A weighted sum of similarities of different columns."""
 
+from contextlib import nullcontext
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import MetaEstimatorMixin, clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import validate_data
 
+from sklearn_simlearn._core.choice import ChoiceMixin
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import (
@@ -15,11 +18,15 @@ from sklearn_simlearn._core.sklearn import (
     num_samples,
     safe_indexing,
 )
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import RandomState
 from sklearn_simlearn._core.unwrap import find_model
-from sklearn_simlearn._holdout import HOLDOUT, read_holdout
+from sklearn_simlearn._folds import MAX_ROWS
+from sklearn_simlearn._holdout import HOLDOUT, read_holdout, settle
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
+from sklearn_simlearn.compose._last import uses_documents_only
 from sklearn_simlearn.compose._parts import Part, WeightedSum, take_columns
-from sklearn_simlearn.compose._pipeline import RetrievalPipeline, uses_documents_only
+from sklearn_simlearn.compose._pipeline import RetrievalPipeline
 from sklearn_simlearn.compose._weights import (
     Learned,
     Samples,
@@ -28,15 +35,17 @@ from sklearn_simlearn.compose._weights import (
 )
 
 
-class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseComposition):
-    r"""Weighted sum of several similarities, each of its own columns.
+class SimilarityUnion(
+    ChoiceMixin, MetaEstimatorMixin, EncodedSimilarityMixin, BaseComposition
+):
+    r"""Weighted sum of several similarities, each with separate columns.
 
     .. math:: s(q, d) = \sum_p \frac{w_p}{\sigma_p}\, s_p(q, d)
 
-    BM25 finds documents with the words of a query, vectors find those with its meaning,
-    and the sum of both is better than either. The weights :math:`w_p` are learned from
-    `y` by a hold-out, or given. The scales :math:`\sigma_p` make the weights of
-    different similarities comparable.
+    BM25 finds documents with the words of a query, vectors find documents with a
+    similar meaning, and the sum of both is better than either. The weights :math:`w_p`
+    are learned from `y` by a hold-out, or given. The scales :math:`\sigma_p` make the
+    weights of different similarities comparable.
 
     Parameters
     ----------
@@ -49,7 +58,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         Columns are chosen as in :class:`~sklearn.compose.ColumnTransformer`: a name
         gives one column of a frame, such as texts; a list of names or numbers, a slice
         or a mask gives several; a function gets `X` and returns one of these.
-        ``slice(None)`` is `X` itself, which may be a list of texts then.
+        ``slice(None)`` is `X` itself, for example a list of texts.
 
     weights : dict, default=None
         Weight of each part by name. They are divided by their sum. If None, they are
@@ -57,12 +66,12 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        What the choice of the weights holds out, as in the learners. "auto" is
-        "queries" for judgements and "objects" for labels. With None the weights are
+        Kind of data that is held out to choose the weights, as in the learners. "auto"
+        is "queries" for judgements and "objects" for labels. With None the weights are
         equal.
 
     random_state : int, RandomState instance or None, default=None
-        Decides on the folds.
+        Draws the folds.
 
     Attributes
     ----------
@@ -73,13 +82,13 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         Weights :math:`w_p` by name, with the sum 1.
 
     scales_ : dict
-        Scales :math:`\sigma_p` by name: how far the best item is above the mean item of
-        a query, on average over queries.
+        Scales :math:`\sigma_p` by name: the difference between the best item and the
+        mean item of a query, averaged over queries.
 
     holdout_gain_, holdout_error_ : float
         Gain of the chosen weights over the best part on held-out queries, in nDCG at 10
         with judgements and in mean average precision otherwise, and its standard error.
-        Only if weights were learned.
+        Set only if weights were learned.
 
     holdout_results_ : dict
         All weights that were tried, as tuples in the order of the parts, with their
@@ -100,14 +109,18 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
 
     Notes
     -----
-    The weights are those of a grid that rank best on held-out queries, with parts that
-    were fitted without these queries. Each part alone and equal weights are in the
-    grid. The gain of a mixture is usually larger than what chance adds to the choice:
-    see :ref:`hybrid_search`.
+    Held-out queries choose the weights, with parts that were fitted without these
+    queries. First, the best set of parts with equal weights is found; a set may be one
+    part. Other weights of a grid are taken only if their gain over this set is larger
+    than its error. So few queries do not choose among many weights, and a part that
+    does not help gets the weight 0: see :ref:`hybrid_search`.
+
+    If there are at least 1,000 queries, learners choose their settings once, on all
+    queries, and are then fitted in each fold without the held-out ones.
 
     The encoding of an item holds the encodings of the parts side by side, and the
-    weights are in the queries. So items that an index stores stay valid as long as the
-    same parts have a weight other than 0.
+    weights are in the queries. Stored items of an index therefore stay valid as long as
+    the same parts have a weight other than 0.
 
     Examples
     --------
@@ -129,7 +142,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
     ...     random_state=0,
     ... ).fit(train, y_train)
     >>> union.weights_
-    {'words': 0.3, 'letters': 0.7}
+    {'words': 0.5, 'letters': 0.5}
     >>> round(union.score(test, y_test), 2)
     0.35
     """
@@ -147,7 +160,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         *,
         weights: dict | None = None,
         holdout: str | None = "auto",
-        random_state=None,
+        random_state: RandomState = None,
     ):
         self.similarities = similarities
         self.weights = weights
@@ -158,7 +171,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
 
     @property
     def _pairs(self):
-        """The parts without columns, as the base class takes them."""
+        """The parts without columns, in the form of the base class."""
         try:
             return [(name, part) for name, part, _ in self.similarities]
         except (TypeError, ValueError):
@@ -179,7 +192,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         Parameters
         ----------
         deep : bool, default=True
-            Whether the parameters of the parts are returned too.
+            Whether the parameters of the parts are returned, too.
 
         Returns
         -------
@@ -188,7 +201,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         """
         return self._get_params("_pairs", deep=deep)
 
-    def set_params(self, **params) -> Self:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters of the union or of its parts.
 
         Parameters
@@ -207,7 +220,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
     # -- fit --
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: TargetLike | None = None) -> Self:
         """Fit the parts, and learn their weights.
 
         Parameters
@@ -294,7 +307,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
             learned = Learned((1 / n_parts,) * n_parts, None, {})
             if samples.y is not None and self.holdout is not None and n_parts > 1:
                 holdout = read_holdout(self.holdout, samples.relevance)
-                fitting.share_fixed(keep=holdout == "queries")
+                fitting.prepare(holdout)
                 learned = learn_weights(
                     fitting.fit, samples, n_parts, self.holdout, rng
                 )
@@ -310,8 +323,8 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
         names = [name for name, _ in self._pairs]
         encoder = WeightedSum(
             tuple(
-                part._replace(factor=float(factor))
-                for part, factor in zip(parts, factors, strict=True)
+                part._replace(factor=float(factor), name=name)
+                for part, factor, name in zip(parts, factors, names, strict=True)
                 if factor > 0
             )
         )
@@ -325,7 +338,7 @@ class SimilarityUnion(MetaEstimatorMixin, EncodedSimilarityMixin, BaseCompositio
             **learned.attributes,
         }
 
-    # -- what the mixin asks for --
+    # -- requirements of the mixin --
 
     def _check_rows(self, X, *, reset=False):
         """Return samples of any kind; the parts check their columns."""
@@ -355,29 +368,59 @@ class _Fitting:
     Attributes
     ----------
     fitted : list
-        The estimators of the last fit.
+        The parts, fitted on all rows.
     """
 
     def __init__(self, similarities: list, columns: list, samples: Samples):
         self.similarities, self.columns, self.samples = similarities, columns, samples
         self.fitted: list = []
+        self._whole: list = []
         self._shared: dict[int, Any] = {}
-        self._can_share = False
+        self._chosen: dict[int, Any] = {}
 
-    def share_fixed(self, *, keep: bool) -> None:
-        """Fit parts once that depend on the documents only, if all folds have them."""
-        self._can_share = keep
+    def prepare(self, holdout: str) -> None:
+        """Fit the parts on all rows, to save work in the folds.
+
+        If all folds have all documents, a part that depends on the documents only is
+        the same in all folds. If there are many queries, a learner uses in all folds
+        the settings that its hold-out chose on all rows. With few queries, the held-out
+        queries would influence these settings.
+        """
+        self._fit_whole()
+        n_queries = np.count_nonzero(self.samples.relevance.find_queries())
+        for number, pipeline in enumerate(self._whole):
+            if holdout == "queries" and uses_documents_only(pipeline):
+                self._shared[number] = pipeline
+            results = _find_results(pipeline)
+            if results is not None and n_queries >= MAX_ROWS:
+                self._chosen[number] = results["candidates"][results["best_index"]]
+
+    def _fit_whole(self):
+        if not self._whole:
+            self._whole = self._fit_all(self.samples.X, self.samples.y)
+            self.fitted = [pipeline.steps[0][1] for pipeline in self._whole]
+        return self._whole
 
     def fit(self, rows: np.ndarray | None) -> list[Part]:
         """Return the parts fitted on some rows; on all if None."""
-        samples = self.samples
-        X, y = (samples.X, samples.y) if rows is None else samples.take(rows)
-        pipelines = [self._fit_part(i, X, y) for i in range(len(self.columns))]
-        self.fitted = [pipeline.steps[0][1] for pipeline in pipelines]
+        if rows is None:
+            pipelines = self._fit_whole()
+        else:
+            pipelines = self._fit_all(*self.samples.take(rows))
         return [
             Part(columns, find_model(pipeline), 1.0)
             for pipeline, columns in zip(pipelines, self.columns, strict=True)
         ]
+
+    def _fit_all(self, X, y):
+        pipelines = []
+        for number in range(len(self.columns)):
+            known = nullcontext()
+            if number in self._chosen:
+                known = settle(self._chosen[number])
+            with known:
+                pipelines.append(self._fit_part(number, X, y))
+        return pipelines
 
     def _fit_part(self, number, X, y):
         """Return a part as the only step of a fitted pipeline.
@@ -392,7 +435,18 @@ class _Fitting:
         if isinstance(y, Judgements):
             y = y.with_documents(take_columns(y.documents, columns))
         pipeline = RetrievalPipeline([("similarity", part)])
-        pipeline.fit(take_columns(X, columns), y)
-        if self._can_share and uses_documents_only(pipeline):
-            self._shared[number] = pipeline
-        return pipeline
+        return pipeline.fit(take_columns(X, columns), y)
+
+
+def _find_results(estimator):
+    """Return the results of the hold-out at the end of nested pipelines, or None.
+
+    If a learner fits other learners, there are several hold-outs, and None is returned.
+    """
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[-1][1]
+    if isinstance(estimator, str) or any(
+        hasattr(value, "fit") for value in estimator.get_params(deep=False).values()
+    ):
+        return None
+    return getattr(estimator, "holdout_results_", None)

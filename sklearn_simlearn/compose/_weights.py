@@ -6,23 +6,21 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.judgements import Judgements
-from sklearn_simlearn._core.relevance import JudgedRelevance, Relevance, check_relevance
+from sklearn_simlearn._core.relevance import Relevance, check_relevance
+from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
-from sklearn_simlearn._holdout import (
-    MAX_DOCUMENTS,
-    MAX_ROWS,
-    Fold,
-    Judge,
-    make_folds,
-    read_holdout,
-)
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._folds import MAX_DOCUMENTS, MAX_ROWS, Fold, make_folds
+from sklearn_simlearn._holdout import Judge, read_holdout
 from sklearn_simlearn.compose._parts import Part
 
-# Steps of the weights from 0 to 1, and most candidates, which make the steps larger for
-# more parts.
+# Steps of the weights from 0 to 1, and the largest number of candidates. More parts
+# have larger steps.
 N_STEPS = 20
 MAX_CANDIDATES = 130
 
@@ -30,21 +28,23 @@ Weights = tuple[float, ...]
 
 
 class Samples(NamedTuple):
-    """Queries and items with what is known of their relevance.
+    """Queries and items with their relevance.
 
     Rows are numbered as in `Relevance`: documents follow the queries.
     """
 
     X: Any
-    y: Any
+    y: TargetLike
     relevance: Relevance | None
 
     @classmethod
-    def read(cls, X: Any, y: Any) -> "Samples":
-        """Check the target."""
+    def read(cls, X: Any, y: TargetLike) -> "Samples":
+        """Return the samples with a checked target."""
+        X = _make_indexable(X)
         if y is None:
             return cls(X, None, None)
         if isinstance(y, Judgements):
+            y = y.with_documents(_make_indexable(y.documents))
             relevance: Relevance = JudgedRelevance.of(y.relevance)
         else:
             relevance = check_relevance(y, n_samples=num_samples(X))
@@ -58,7 +58,7 @@ class Samples(NamedTuple):
 
     @property
     def items(self) -> Any:
-        """The documents, or the samples."""
+        """Return the documents, or the samples."""
         return self.y.documents if self.is_judged else self.X
 
     def take(self, rows: np.ndarray) -> tuple[Any, Any]:
@@ -94,11 +94,16 @@ class Samples(NamedTuple):
         return Fold(queries[:0], np.sort(queries), n_before + np.sort(items))
 
 
-def measure_spread(S: np.ndarray, fold: Fold) -> float:
-    """Return how far the best item is above the mean item, on average over queries.
+def _make_indexable(X):
+    """Return samples whose rows can be taken, unlike those of some sparse formats."""
+    return canonical_csr(X) if sparse.issparse(X) else X
 
-    (union-spread) Divided by it, similarities of different kinds are comparable at the
-    top of the list, where equal weights are then near the best.
+
+def measure_spread(S: np.ndarray, fold: Fold) -> float:
+    """Return the difference of the best and the mean item, averaged over queries.
+
+    (union-spread) Divided by this, similarities of different kinds are comparable at
+    the top of the list, and equal weights are near the best.
     """
     own = fold.queries[:, None] == fold.items
     best = np.where(own, -np.inf, S).max(axis=1)
@@ -109,11 +114,22 @@ def measure_spread(S: np.ndarray, fold: Fold) -> float:
     return spread if spread > 0 else 1.0
 
 
-def list_candidates(n_parts: int) -> list[Weights]:
-    """Return equal weights first, then a lattice of weights with the sum 1.
+def list_starts(n_parts: int) -> list[Weights]:
+    """Return equal weights of all parts first, then those of each set of parts.
 
-    Each part alone is a point of the lattice.
+    If there are many parts, the sets are all parts and each part alone.
     """
+    all_parts = range(n_parts)
+    sizes = range(1, n_parts) if 2**n_parts <= MAX_CANDIDATES else [1]
+    sets = [part for size in sizes for part in combinations(all_parts, size)]
+    return [
+        tuple(1 / len(chosen) if part in chosen else 0.0 for part in all_parts)
+        for chosen in dict.fromkeys([tuple(all_parts), *sets])
+    ]
+
+
+def list_candidates(n_parts: int) -> list[Weights]:
+    """Return the starts first, then a lattice of weights with the sum 1."""
     n_steps = N_STEPS
     while n_steps > 1 and _count(n_parts, n_steps) > MAX_CANDIDATES:
         n_steps -= 1
@@ -121,8 +137,7 @@ def list_candidates(n_parts: int) -> list[Weights]:
     for bars in combinations(range(n_steps + n_parts - 1), n_parts - 1):
         edges = np.array([-1, *bars, n_steps + n_parts - 1])
         lattice.append(tuple(((np.diff(edges) - 1) / n_steps).tolist()))
-    equal = (1 / n_parts,) * n_parts
-    return list(dict.fromkeys([equal, *lattice]))
+    return list(dict.fromkeys([*list_starts(n_parts), *lattice]))
 
 
 def _count(n_parts, n_steps):
@@ -135,17 +150,17 @@ def _count(n_parts, n_steps):
 
 @dataclass(frozen=True, eq=False)
 class _Known(Encoder):
-    """An encoder whose similarities are known."""
+    """Encoder with given similarities."""
 
     S: np.ndarray
 
     def compare(self, sides: Sides) -> np.ndarray:
-        """Return the known similarities."""
+        """Return the given similarities."""
         return self.S
 
 
 class Learned(NamedTuple):
-    """Weights and spreads of the parts, and what the hold-out found."""
+    """Weights and spreads of the parts, and the results of the hold-out."""
 
     weights: Weights
     spreads: list[float] | None
@@ -159,12 +174,15 @@ def learn_weights(
     holdout: str,
     rng: np.random.Generator,
 ) -> Learned:
-    """Choose the weights that rank best for held-out queries.
+    """Choose the weights by held-out queries.
+
+    The start is the best of the sets of parts with equal weights. Other weights must
+    be better by more than their error, as the candidates of a learner must.
 
     Parameters
     ----------
     fit_parts : callable
-        From rows to learn from to the fitted parts.
+        Function from the rows to learn from to the fitted parts.
 
     samples : Samples
         All rows, with relevance.
@@ -176,7 +194,7 @@ def learn_weights(
         What is held out.
 
     rng : Generator
-        Decides on the folds.
+        Draws the folds.
     """
     holdout = read_holdout(holdout, samples.relevance)
     folds = make_folds(samples.relevance, holdout, rng)
@@ -185,21 +203,16 @@ def learn_weights(
     candidates = list_candidates(n_parts)
     spreads = []
     for fold in folds:
+        fold = fold._replace(others=fold.others[:0])  # rank 1 is not weighted here
         judge.open(fold)
         S = [samples.find_similarities(part, fold) for part in fit_parts(fold.train)]
         spreads.append([measure_spread(each, fold) for each in S])
         S = [each / spread for each, spread in zip(S, spreads[-1], strict=True)]
         for weights in candidates:
             total = sum(w * each for w, each in zip(weights, S, strict=True) if w)
-            judge.record(weights, _Known(total))
-    choice = judge.choose(candidates[0], caution=0, loss_at_1=0)
-    if not folds:
-        return Learned(choice.candidate, None, choice.attributes)
-    name = "ndcg_at_10" if judge.is_judged else "mean_average_precision"
-    results = choice.attributes["holdout_results_"]
-    alone = [i for i, each in enumerate(results["candidates"]) if max(each) == 1]
-    best_part = max(alone, key=lambda i: results[name][i])
-    choice = judge.choose(results["candidates"][best_part], caution=0, loss_at_1=0)
-    return Learned(
-        choice.candidate, np.mean(spreads, axis=0).tolist(), choice.attributes
-    )
+            judge.record(weights, _Known(total[judge.has_both]))
+    starts = list_starts(n_parts)
+    alone = [weights for weights in starts if max(weights) == 1]
+    choice = judge.choose(starts, alone)
+    means = np.mean(spreads, axis=0).tolist() if folds else None
+    return Learned(choice.candidate, means, choice.attributes)

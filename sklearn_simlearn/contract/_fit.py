@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
 from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.contract._rules import (
@@ -23,7 +24,7 @@ from sklearn_simlearn.contract._samples import (
 
 @rule
 def check_fit_is_repeatable(estimator):
-    """A random_state gives the same similarity again, to the bit, with every option."""
+    """A random_state gives exactly the same similarity again, with every option."""
     X, y = samples(estimator)
     for options in [{}, *find_options(estimator)]:
         try:
@@ -31,7 +32,7 @@ def check_fit_is_repeatable(estimator):
         except (TypeError, ValueError):
             if not options:
                 raise
-            continue  # options may exclude each other, or ask for other data
+            continue  # options may exclude each other, or need other data
         second = fit(estimator, X, y, options)
         require_equal(
             first.similarity(X),
@@ -60,13 +61,13 @@ def find_options(estimator):
 
 @rule
 def check_order_of_samples_does_not_matter(estimator):
-    """The order of the samples decides no more than the random_state does."""
+    """Another order of the samples changes no more than another random_state does."""
     if not learns(estimator):
         return
     X, y = samples(estimator)
     shuffled = np.random.default_rng(1).permutation(len(y))
     orders = (np.arange(len(y)), shuffled[::-1], np.argsort(-y, kind="stable"))
-    # What differs by chance, and within the tolerance of a solver.
+    # Differences by chance, and within the tolerance of a solver.
     names = estimator.get_params(deep=False)
     others = []
     for seed, factor in [(1001, 0.1), (1002, 10), (1003, 1)]:
@@ -76,7 +77,7 @@ def check_order_of_samples_does_not_matter(estimator):
     fits = [fit(estimator, X[shuffled], y[shuffled], o) for o in [{}, *others]]
     for order in orders:
         other = fit(estimator, X[order], y[order])
-        # What is chosen may differ by chance: fits are compared that chose the same.
+        # The choice may differ by chance, so fits with the same choice are compared.
         alike = [m.similarity(X) for m in fits if chosen(m) == chosen(other)]
         if not alike:
             continue
@@ -93,7 +94,7 @@ def check_order_of_samples_does_not_matter(estimator):
 
 @rule
 def check_threads_do_not_matter(estimator):
-    """Threads of BLAS and n_jobs change no bit: fit inside of one_blas_thread."""
+    """Threads of BLAS and n_jobs do not change the result: use one_blas_thread."""
     if not learns(estimator):
         return
     # Large enough for BLAS to share the work among threads.
@@ -131,7 +132,7 @@ def check_global_random_state_is_left_alone(estimator):
 
 @rule
 def check_refit_leaves_nothing_behind(estimator):
-    """A fit replaces all state of the one before, so that none of it comes back."""
+    """A fit replaces all state of the previous fit."""
     X, y = samples(estimator)
     fitted = fit(estimator, X, y)
     fitted.stale_ = fitted._stale = "of an earlier fit"
@@ -153,7 +154,7 @@ def check_refit_leaves_nothing_behind(estimator):
 
 @rule
 def check_failed_fit_changes_nothing(estimator):
-    """A fit that fails, even at its end, changes no state."""
+    """A fit that fails, even at its end, does not change the state."""
     X, y = samples(estimator)
     fitted = fit(estimator, X[:, :20], y)
     state = {name: id(value) for name, value in vars(fitted).items()}
@@ -169,17 +170,8 @@ def check_failed_fit_changes_nothing(estimator):
     require_equal(fitted.similarity(X[:, :20]), before, "the similarity changes.")
 
 
-class _FailAtTheEnd:
-    """A callback that raises when all has been learned."""
-
-    def setup(self, estimator, context):
-        """Nothing to set up."""
-
-    def teardown(self, estimator, context):
-        """Nothing to tear down."""
-
-    def on_fit_task_begin(self, estimator, context, **kwargs):
-        """Wait."""
+class _FailAtTheEnd(FitCallback):
+    """A callback that raises at the end of a fit."""
 
     def on_fit_task_end(self, estimator, context, **kwargs):
         """Fail with the last task, which is the fit itself."""

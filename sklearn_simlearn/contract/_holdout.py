@@ -1,4 +1,4 @@
-"""Checks of learners that let a hold-out choose how far they go from a start."""
+"""Checks of learners whose hold-out decides how far to move from the start."""
 
 import numpy as np
 from scipy import sparse
@@ -16,16 +16,16 @@ from sklearn_simlearn.contract._samples import (
 )
 from sklearn_simlearn.metrics import average_precision
 
-# Standard errors that chance does not exceed, even for the best of many candidates.
+# Number of standard errors that the best of many candidates does not exceed by chance.
 N_ERRORS = 5
 
 
 @rule
 def check_something_is_learned(estimator):
-    """A learner with a hold-out leaves its start where most features are noise."""
+    """A learner with a hold-out leaves its start if most features are noise."""
     X, y = samples(estimator)
     fitted = fit(estimator, X, y)
-    # A start of the user's choice may rank all of it right.
+    # A start that the user chose may rank everything correctly.
     if has_holdout(fitted) and _measure_start(fitted) < 0.9:
         require(chosen(fitted) is not None, "the start is kept.")
         require(fitted.holdout_gain_ > 0, f"the gain is {fitted.holdout_gain_}.")
@@ -39,7 +39,7 @@ def _measure_start(model):
 
 @rule
 def check_holdout_does_not_leak(estimator):
-    """Held-out samples take no part in learning: random labels give no gain."""
+    """Held-out samples are not learned from: random labels give no gain."""
     rng = np.random.default_rng(0)
     X = rng.poisson(1.0, size=(120, 40)).astype(np.float64)
     X = sparse.csr_array(X) if takes_sparse(estimator) else X
@@ -59,8 +59,8 @@ def check_holdout_does_not_leak(estimator):
 
 @rule
 def check_start_is_kept_where_learning_harms(estimator):
-    """A learner for new classes ranks them no worse than its start."""
-    if getattr(estimator, "holdout", None) in (None, "samples"):
+    """A learner for new classes does not rank them worse than its start."""
+    if getattr(estimator, "holdout", None) not in ("auto", "objects"):
         return
     X, y, X_new, y_new = make_misleading_samples()
     if takes_sparse(estimator):
@@ -80,9 +80,9 @@ def check_start_is_kept_where_learning_harms(estimator):
 
 
 def make_misleading_samples():
-    """Return samples of five classes, too few to learn for new ones, and of new ones.
+    """Return samples of five classes, too few for a hold-out, and of new classes.
 
-    The words that vary most within the five classes describe the new ones.
+    The words that vary most within the five classes describe the new classes.
     """
     rng = np.random.default_rng(0)
     y, y_new = np.repeat(np.arange(5), 12), np.repeat(np.arange(20), 4)

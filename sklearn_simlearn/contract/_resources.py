@@ -24,11 +24,11 @@ SPARSE_CLASSES = (
 @rule
 def check_memory_grows_with_the_samples_only(estimator):
     """A fit holds no n_samples x n_samples array: work in relevance.batches."""
-    # Distractors are part of what is learned from, and do not lengthen the hold-out.
-    n_samples = 4000
+    # Distractors are training samples, and do not lengthen the hold-out.
+    n_samples = 6000
     X, y = samples(estimator, n_words=20, n_distractors=n_samples - 60)
     with config_context(working_memory=1):
-        fit(estimator, X[:66], y[:66])  # what is imported or compiled the first time
+        fit(estimator, X[:66], y[:66])  # imports and compiles what is needed
         tracemalloc.start()
         try:
             fit(estimator, X, y)
@@ -43,7 +43,7 @@ def check_memory_grows_with_the_samples_only(estimator):
 
 @rule
 def check_sparse_samples_stay_sparse(estimator):
-    """Sparse samples are not made dense, neither to learn nor to be encoded."""
+    """Sparse samples are not made dense, in a fit or when they are encoded."""
     if not takes_sparse(estimator):
         return
     X, y = make_samples(n_words=40)
@@ -72,7 +72,7 @@ def check_sparse_samples_stay_sparse(estimator):
 
 @contextmanager
 def _watching_conversions() -> Iterator[list[tuple]]:
-    """List the shapes of the arrays that sparse matrices are converted to."""
+    """List the shapes of dense arrays that are made from sparse matrices."""
     shapes: list[tuple] = []
 
     def watch(kind):

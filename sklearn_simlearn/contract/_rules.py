@@ -7,17 +7,18 @@ from functools import wraps
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator
 
 CHECKS: list[Callable] = []
 
 
-def check_learner(estimator) -> None:
-    """Check that an estimator keeps the contract of a learner.
+def check_learner(estimator: BaseEstimator) -> None:
+    """Check that an estimator follows the contract of a learner.
 
     Parameters
     ----------
     estimator : object
-        A learner or hand-made similarity, with settings cheap enough for small data.
+        A learner or hand-made similarity, with parameters for a fast fit.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def require(condition, detail: str) -> None:
 
 
 def require_equal(actual, expected, detail: str) -> None:
-    """Raise unless two arrays are equal, to the bit."""
+    """Raise unless two arrays are exactly equal."""
     assert_array_equal(actual, expected, err_msg=detail)
 
 
@@ -69,14 +70,14 @@ def require_close(actual, expected, detail: str, tolerance: float = 1e-9) -> Non
 
 
 def distance(A: np.ndarray, B: np.ndarray) -> float:
-    """Root mean square of A - B, as a share of that of A and B."""
+    """Return the root mean square of A - B, as a share of that of A and B."""
     size = np.sqrt(np.mean(A**2) + np.mean(B**2))
     return float(np.sqrt(np.mean((A - B) ** 2)) / size) if size > 0 else 0.0
 
 
 @contextmanager
 def raises(kind: type[Exception], what: str, match: str = "") -> Iterator[None]:
-    """Expect an error; `match` is a regular expression that its message contains."""
+    """Require an error whose message matches the regular expression `match`."""
     try:
         yield
     except kind as error:

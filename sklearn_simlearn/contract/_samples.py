@@ -16,10 +16,10 @@ def make_samples(
     dtype=np.float64,
     seed: int = 0,
 ) -> tuple[sparse.csr_array, np.ndarray]:
-    """Return word counts from which it pays to learn, and labels.
+    """Return word counts from which a learner gains, and labels.
 
-    Ten words describe the object. The others occur in bursts and depend on nothing.
-    The samples of an object follow each other, the distractors come last.
+    Ten words describe the object. The others are random, in bursts. The samples of an
+    object are consecutive, and the distractors are last.
     """
     rng = np.random.default_rng(seed)
     n_labelled = n_objects * size
@@ -34,7 +34,7 @@ def make_samples(
 
 
 def samples(estimator, **options) -> tuple:
-    """Return samples as the tags of the estimator allow them, and labels."""
+    """Return samples of a kind that the tags of the estimator allow, and labels."""
     X, y = make_samples(**options)
     return (X if takes_sparse(estimator) else X.toarray()), y
 
@@ -45,7 +45,7 @@ def containers(estimator, X: sparse.csr_array) -> list:
 
 
 def takes_sparse(estimator) -> bool:
-    """Return whether the tags promise that."""
+    """Return whether the estimator takes sparse samples, by its tags."""
     return get_tags(estimator).input_tags.sparse
 
 
@@ -55,7 +55,7 @@ def learns(estimator) -> bool:
 
 
 def fit(estimator, X, y, parameters: dict | None = None, *, seed: int | None = None):
-    """Fit a clone, whose random state is an int; warnings to the user are silent."""
+    """Fit a clone with an int as random_state, without warnings."""
     model = clone(estimator).set_params(**parameters or {})
     if "random_state" in model.get_params(deep=False):
         if seed is not None:
@@ -66,7 +66,7 @@ def fit(estimator, X, y, parameters: dict | None = None, *, seed: int | None = N
 
 
 def refit(model, X, y):
-    """Fit in place; warnings to the user are silent."""
+    """Fit in place, without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return model.fit(X, y)
@@ -78,7 +78,7 @@ def has_holdout(model) -> bool:
 
 
 def chosen(model):
-    """Return what the hold-out of a fitted estimator chose; None if it has none."""
+    """Return the choice of the hold-out of a fitted estimator, or None."""
     if not has_holdout(model):
         return None
     results = model.holdout_results_
@@ -91,7 +91,7 @@ def dense(X) -> np.ndarray:
 
 
 def with_row(X, row: int, value: float):
-    """Return a copy of X with one value in a row, and nothing else there."""
+    """Return a copy of X with a single value in one row."""
     changed = dense(X).copy()
     changed[row] = 0
     changed[row, 0] = value

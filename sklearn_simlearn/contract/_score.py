@@ -51,7 +51,7 @@ def check_perfect_fold_is_refused(estimator):
 
 @rule
 def check_bad_input_is_named(estimator):
-    """Bad input raises a ValueError that names it, and changes nothing."""
+    """Invalid input raises a ValueError that names it, and changes nothing."""
     X, y = samples(estimator)
     fitted = fit(estimator, X, y)
     before = fitted.similarity(X)

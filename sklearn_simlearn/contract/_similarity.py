@@ -56,7 +56,7 @@ def check_similarity_is_an_inner_product(estimator):
 
 @rule
 def check_rows_do_not_depend_on_each_other(estimator):
-    """A row is encoded in the same way, whatever the other rows are."""
+    """The encoding of a row does not depend on the other rows."""
     X, y = samples(estimator)
     fitted = fit(estimator, X, y)
     whole = fitted.similarity(X)
@@ -77,7 +77,7 @@ def check_storage_does_not_matter(estimator):
     expected = fit(estimator, X.toarray(), y).similarity(X.toarray())
     for name, Z in storage_states(X).items():
         S = fit(estimator, Z, y).similarity(Z)
-        require_close(S, expected, f"{name} gives another one than an array.", 1e-7)
+        require_close(S, expected, f"{name} gives another similarity.", 1e-7)
 
 
 @rule
@@ -102,7 +102,7 @@ def check_input_and_estimator_are_left_alone(estimator):
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that leaves classes of no module, as in a notebook, in a table."""
+    """Pickler that keeps classes without a module, as in a notebook, in a table."""
 
     def __init__(self, file, table):
         super().__init__(file)
@@ -118,7 +118,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """The counterpart, which finds the classes in the table."""
+    """Unpickler that finds these classes in the table."""
 
     def __init__(self, file, table):
         super().__init__(file)
@@ -137,7 +137,7 @@ def _dump(state, table):
 
 @rule
 def check_fit_keeps_no_reference_to_X(estimator):
-    """A change of X after the fit changes no answer: keep copies, not references."""
+    """A change of X after the fit has no effect: keep copies, not references."""
     for Z in containers(estimator, make_samples()[0]):
         y = make_samples()[1]
         given = Z.copy()

@@ -27,17 +27,18 @@ def check_targets_of_every_kind(estimator):
 
 @rule
 def check_junk_is_no_positive(estimator):
-    """Junk of a class is not learned as a positive of it."""
+    """Junk of a class is not learned as a relevant sample of the class."""
     if not (learns(estimator) and get_tags(estimator).target_tags.multi_output):
         return
     X, y = samples(estimator, n_distractors=20)
     similarities = []
-    for value in (-1.0, 0.0, 1.0):  # the others as junk, none and some of two classes
+    # The others are junk, irrelevant, or members of two classes.
+    for value in (-1.0, 0.0, 1.0):
         matrix = (y[:, None] == np.arange(12)).astype(float)
         matrix[60:70, 0] = matrix[70:, 1] = value
         similarities.append(fit(estimator, X, matrix).similarity(X))
     _require_nearer(
-        similarities, "samples that are junk for a class count as some of it."
+        similarities, "samples that are junk for a class count as its members."
     )
 
 
@@ -49,21 +50,22 @@ def check_distractors_are_no_class(estimator):
     X, y = samples(estimator, n_distractors=20)
     is_distractor = y < 0
     similarities = []
-    for labels in (-1, 100 + np.arange(len(y)), -2):  # none, one each, one for all
+    # Distractors have no class, one class each, or one class together.
+    for labels in (-1, 100 + np.arange(len(y)), -2):
         target = np.where(is_distractor, labels, y)
         similarities.append(fit(estimator, X, target).similarity(X))
     _require_nearer(similarities, "samples with the label -1 count as a class.")
 
 
 def _require_nearer(similarities, detail):
-    """Raise if the first similarity is like the third, and unlike the second."""
+    """Raise if the first similarity is closer to the third than to the second."""
     actual, right, wrong = similarities
     require(distance(actual, wrong) >= 0.1 * distance(actual, right), detail)
 
 
 @rule
 def check_a_class_may_have_one_sample(estimator):
-    """A class of one sample, or without any, does no harm: nothing is divided by 0."""
+    """Classes with one sample, or with none, are allowed: do not divide by 0."""
     X, y = samples(estimator)
     y = np.where(y < 0, 100 + np.arange(len(y)), y)
     targets = [y]

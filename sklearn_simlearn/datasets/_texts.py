@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from numbers import Integral
 from pathlib import Path
 
@@ -13,6 +14,18 @@ from sklearn_simlearn.datasets._lines import Budget, Numbering, TextFile
 
 # Delimiters of tables by the ending of the file. None means JSON lines.
 ENDINGS = {".csv": ",", ".tsv": "\t", ".jsonl": None, ".ndjson": None}
+
+# Values of tables that are not texts. A number with leading zeros is a text.
+INTEGER = "-?(?:0|[1-9][0-9]{0,17})"
+TYPES = {
+    INTEGER: int,
+    rf"{INTEGER}(?:\.[0-9]{{1,20}})?(?:[eE][+-]?[0-9]{{1,2}})?": float,
+    "true|false": "true".__eq__,
+    "True|False": "True".__eq__,
+}
+
+# Bytes in memory of an entry of the metadata, without the characters of its value.
+VALUE_COST = 64
 
 
 @validate_params(
@@ -70,6 +83,10 @@ def load_texts(
             Labels of the classes, sorted.
         ids : ndarray of shape (n_texts,), dtype str, or None
             The ids. None if `id` is None.
+        metadata : list of dict, of length n_texts, or None
+            Values of the other columns, for an index. A column of a table whose values
+            are all numbers, or all ``true`` or ``false``, is converted; empty values
+            are None. None if there are no other columns.
         n_empty_texts : int
             Number of texts that are empty or consist of spaces. They are kept.
 
@@ -101,32 +118,29 @@ def load_texts(
     ['Where is my card?', 'What is a loan?']
     >>> questions.target, questions.target_names
     (array([0, 1]), array(['card', 'loan'], dtype='<U4'))
+    >>> questions.metadata is None
+    True
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Check the path.")
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if ending not in ENDINGS:
-        raise ValueError(
-            f"{path} ends in {ending!r}. The ending must be one of "
-            f"{', '.join(ENDINGS)}, optionally followed by .gz."
-        )
-    file = TextFile(path, Budget(max_bytes))
-    if ENDINGS[ending] is None:
+    file, delimiter = _open(path, max_bytes)
+    columns = [name for name in (text, label, id) if name is not None]
+    if delimiter is None:
         rows = file.objects()
     else:
-        columns = [name for name in (text, label, id) if name is not None]
-        rows = _read_table(file, ENDINGS[ending], columns)
-    texts, labels, ids = [], [], Numbering()
+        rows = _read_table(file, delimiter, columns)
+    texts, labels, ids, others = [], [], Numbering(), []
     for row in rows:
         texts.append(file.get_text(row, text))
         if label is not None:
             labels.append(_get_label(file, row, label))
         if id is not None:
             ids.add(file, file.get_name(row, id))
+        others.append({name: row[name] for name in row if name not in columns})
+        file.budget.take(file.path, VALUE_COST * len(others[-1]))
     if not texts:
-        raise ValueError(f"{path} does not hold texts.")
-    data = Bunch(texts=texts, target=None, target_names=None, ids=None)
+        raise ValueError(f"{file.path} does not hold texts.")
+    data = Bunch(texts=texts, target=None, target_names=None, ids=None, metadata=None)
+    if any(others):
+        data.metadata = others if delimiter is None else _convert(others)
     if label is not None:
         names = sorted(set(labels) - {""})
         number = {name: i for i, name in enumerate(names)}
@@ -138,11 +152,55 @@ def load_texts(
     return data
 
 
+def list_columns(path: str | os.PathLike[str]) -> list[str]:
+    """Return the columns of a table of texts, or the keys of its first JSON line."""
+    file, delimiter = _open(path, None)
+    if delimiter is None:
+        return list(next(file.objects(), {}))
+    return next(csv.reader(iter(file), delimiter=delimiter), [])
+
+
+def is_table(name: str) -> bool:
+    """Return whether the name of a file has the ending of a table of texts."""
+    return Path(name.lower().removesuffix(".gz")).suffix in ENDINGS
+
+
+def _open(path, max_bytes):
+    """Return the file and the delimiter of its columns; None for JSON lines."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    if ending not in ENDINGS:
+        raise ValueError(
+            f"{path} ends in {ending!r}. The ending must be one of "
+            f"{', '.join(ENDINGS)}, optionally followed by .gz."
+        )
+    return TextFile(path, Budget(max_bytes)), ENDINGS[ending]
+
+
 def _get_label(file, row, key):
     """Return the label under a key; "" for a distractor."""
     if key in row and row[key] is None:
         return ""
     return file.get_name(row, key)
+
+
+def _convert(rows):
+    """Return rows of a table with values of the types of their columns."""
+    for name in rows[0]:
+        read = _find_type({row[name] for row in rows} - {""})
+        for row in rows:
+            row[name] = read(row[name]) if row[name] else None
+    return rows
+
+
+def _find_type(values):
+    """Return the function that converts all values of a column."""
+    for pattern, read in TYPES.items():
+        if all(re.fullmatch(pattern, value) for value in values):
+            return read
+    return str
 
 
 def _read_table(file, delimiter, columns):

@@ -1,12 +1,24 @@
 """Base classes of the displays."""
 
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import BaseEstimator
+
 from sklearn_simlearn._core.unwrap import find_model
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-class Display:
-    """Plot on given or new axes. A subclass draws in ``_draw(ax, options)``."""
 
-    def plot(self, *, ax=None, **options):
+class Display(ABC):
+    """Plot on given or new axes."""
+
+    @abstractmethod
+    def _draw(self, ax: "Axes | None", options: dict[str, Any]) -> None:
+        """Draw on given or new axes, with options of matplotlib."""
+
+    def plot(self, *, ax: "Axes | None" = None, **options: Any) -> Self:
         """Plot on given or new axes.
 
         Parameters
@@ -28,10 +40,22 @@ class Display:
 
 
 class LearnerDisplay(Display):
-    """Plot fitted attributes of a learner, which ``_from_learner`` reads."""
+    """Plot fitted attributes of a learner."""
 
     @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, **options):
+    @abstractmethod
+    def _from_learner(cls, learner: BaseEstimator, name: str) -> Self:
+        """Read the attributes of a fitted learner."""
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: BaseEstimator,
+        *,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+        **options: Any,
+    ) -> Self:
         """Plot fitted attributes of a learner.
 
         Parameters
@@ -40,7 +64,7 @@ class LearnerDisplay(Display):
             A fitted learner, or a pipeline or search with one at its end.
 
         name : str, default=None
-            Name in the title or legend; that of the class if None.
+            Name in the title or legend; the name of the class if None.
 
         ax : matplotlib Axes, default=None
             Axes to plot on; new ones if None.

@@ -1,6 +1,11 @@
 """Base of the curves of precision: lines, their styles, the legend."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
+from sklearn.utils import Bunch
 
 from sklearn_simlearn import metrics
 from sklearn_simlearn.display._style import (
@@ -8,9 +13,12 @@ from sklearn_simlearn.display._style import (
     COLORS,
     GREY,
     MARKERS,
-    legend_beside,
+    legend_next_to,
     new_axes,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Markers on a curve.
 N_MARKERS = 5
@@ -19,16 +27,41 @@ N_MARKERS = 5
 CANDIDATE, BASELINE = "Candidates", "Baselines"
 
 
-class CurveDisplay:
+class CurveDisplay(ABC):
     """Curves of precision with names, on new axes or those of another display.
 
-    A subclass has the attributes `precision`, `name`, `is_baseline` and `n_queries`,
-    for one curve or several, the class attributes `_title` and `_x_label`, and the
-    methods `_points`, `_scores` and `_read`.
+    A subclass has these attributes, for one curve or several, and the class attributes
+    `_title` and `_x_label`.
     """
 
+    _title: str
+    _x_label: str
+    precision: np.ndarray
+    name: str | Sequence[str] | None
+    is_baseline: bool | Sequence[bool]
+    n_queries: int | None
+
+    @abstractmethod
+    def _points(self) -> np.ndarray:
+        """Return the positions of the points of a curve on the x axis."""
+
+    @abstractmethod
+    def _scores(self) -> np.ndarray:
+        """Return the scores by which curves are ordered."""
+
     @classmethod
-    def from_reports(cls, reports, *, baselines=(), **options):
+    @abstractmethod
+    def _read(cls, reports: Sequence[Bunch]) -> dict[str, Any]:
+        """Return the points of the curves as arguments of the constructor."""
+
+    @classmethod
+    def from_reports(
+        cls,
+        reports: Mapping[str, Bunch],
+        *,
+        baselines: Collection[str] = (),
+        **options: Any,
+    ) -> Self:
         """Plot the curves of given reports.
 
         Parameters
@@ -48,24 +81,25 @@ class CurveDisplay:
         display : object
             The display.
         """
-        baselines = check_baselines(baselines, reports)
-        display = cls(
-            **cls._read(list(reports.values())),
-            name=list(reports),
-            is_baseline=[name in baselines for name in reports],
-            n_queries=count_queries(next(iter(reports.values()))),
-        )
-        return display.plot(**options)
+        check_baselines(baselines, reports)
+        curves = cls._read(list(reports.values()))
+        curves["name"] = list(reports)
+        curves["is_baseline"] = [name in baselines for name in reports]
+        curves["n_queries"] = count_queries(next(iter(reports.values())))
+        return cls(**curves).plot(**options)
 
     @classmethod
-    def _from_report(cls, report, name, is_baseline):
+    def _from_report(cls, report: Bunch, name: str, is_baseline: bool) -> Self:
         """Return the display of one curve."""
         curves = cls._read([report])
         curves["precision"] = curves["precision"][0]
-        n_queries = count_queries(report)
-        return cls(**curves, name=name, is_baseline=is_baseline, n_queries=n_queries)
+        curves |= {"name": name, "is_baseline": is_baseline}
+        curves["n_queries"] = count_queries(report)
+        return cls(**curves)
 
-    def plot(self, *, ax=None, n_colored=4, **line_options):
+    def plot(
+        self, *, ax: "Axes | None" = None, n_colored: int = 4, **line_options: Any
+    ) -> Self:
         """Plot the curves.
 
         Parameters
@@ -88,7 +122,7 @@ class CurveDisplay:
         curves, x = np.atleast_2d(self.precision), self._points()
         labels = self._labels()
         baseline = np.broadcast_to(self.is_baseline, len(curves))
-        lines = [None] * len(curves)
+        lines: list[Any] = [None] * len(curves)
         for i in np.argsort(-self._scores(), kind="stable"):
             style = _choose_style(ax, bool(baseline[i]), n_colored, len(x))
             style = {"label": labels[i], **style, **line_options}
@@ -147,7 +181,7 @@ def _add_legend(ax):
         if all(kinds.values()):
             handles.append(Line2D([], [], linestyle="none", label=kind))
         handles += lines
-    for text in legend_beside(ax, handles).get_texts():
+    for text in legend_next_to(ax, handles).get_texts():
         if text.get_text() in kinds:
             text.set_weight("bold")
 

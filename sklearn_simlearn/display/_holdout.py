@@ -1,6 +1,8 @@
-"""Candidates of the hold-out, and the one that was kept."""
+"""Candidates of the hold-out, and the chosen candidate."""
 
+from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -10,32 +12,42 @@ from sklearn_simlearn.display._style import (
     COLORS,
     GREY,
     MARKERS,
-    legend_beside,
+    legend_next_to,
     new_axes,
 )
 
-# Learning curves in colour, the best ones.
+# Number of learning curves in colour, the best ones.
 N_COLORED = 3
+
+# Numbers of steps that are evenly spaced, with a tick each.
+MAX_TICKS = 10
 
 
 class HoldoutDisplay(LearnerDisplay):
-    """Learning curves on the hold-out of a learner, and the point that was kept.
+    """Learning curves on the hold-out of a learner, and the chosen point.
 
-    The axis shows how far the learner went from its start: the number of steps, or the
-    share of the start that is left. Every combination of the other settings has a
-    curve. Make a display with :meth:`from_estimator`, from a learner that was fitted
-    with `holdout`.
+    The axis shows how far the learner moves away from its start: the number of steps,
+    or the share of the start. Every combination of the other settings has a curve. For
+    a :class:`~sklearn_simlearn.compose.SimilarityUnion`, the axis shows the weight of a
+    part, and the start is the best part alone. Make a display with
+    :meth:`from_estimator`, from a learner that was fitted with `holdout`.
 
     Parameters
     ----------
-    candidates : list of named tuple or None
+    candidates : list of named tuple, dict or None
         Settings that were tried; None is the start.
 
-    mean_average_precision : ndarray of shape (n_candidates,)
-        Mean average precision of the candidates on the held-out samples.
+    scores : ndarray of shape (n_candidates,)
+        Scores of the candidates on the held-out samples.
 
     best_index : int
         Index of the candidate that was kept.
+
+    measure : str, default="Mean average precision"
+        Name of the scores.
+
+    start_index : int, default=None
+        Index of the start; that of None among the candidates if None.
 
     error : ndarray of shape (n_candidates,), default=None
         Standard errors of the gains over the start. That of the kept candidate is
@@ -67,11 +79,21 @@ class HoldoutDisplay(LearnerDisplay):
     """
 
     def __init__(
-        self, candidates, mean_average_precision, best_index, *, error=None, name=None
+        self,
+        candidates: Sequence[Any],
+        scores: np.ndarray,
+        best_index: int,
+        *,
+        measure: str = "Mean average precision",
+        start_index: int | None = None,
+        error: np.ndarray | None = None,
+        name: str | None = None,
     ):
         self.candidates = candidates
-        self.mean_average_precision = mean_average_precision
+        self.scores = scores
         self.best_index = best_index
+        self.measure = measure
+        self.start_index = start_index
         self.error = error
         self.name = name
 
@@ -81,37 +103,53 @@ class HoldoutDisplay(LearnerDisplay):
         if results is None:
             raise ValueError(
                 f"{learner!r} has no hold-out to show: fit a learner with "
-                'holdout="objects" or holdout="samples" on enough data.'
+                'holdout="auto" or one of the other kinds on enough data.'
             )
+        key, measure = "mean_average_precision", "Mean average precision"
+        if key not in results:
+            key, measure = "ndcg_at_10", "nDCG at 10"
+        candidates, start = results["candidates"], None
+        if None not in candidates:  # weights of the parts of a union
+            parts = list(learner.weights_)
+            alone = [i for i, weights in enumerate(candidates) if max(weights) == 1]
+            start = max(alone, key=lambda i: results[key][i])
+            # The last weight is 1 less the others.
+            candidates = [dict(zip(parts[:-1], w, strict=False)) for w in candidates]
         return cls(
-            results["candidates"],
-            results["mean_average_precision"],
+            candidates,
+            results[key],
             results["best_index"],
+            measure=measure,
+            start_index=start,
             error=results["error"],
             name=name,
         )
 
     def _draw(self, ax, options):
         ax = new_axes(self, ax, figsize=(7.4, 4.4))
-        scores = np.asarray(self.mean_average_precision)
+        scores = np.asarray(self.scores)
         along, curves = _arrange(self.candidates, scores)
         values = sorted({x for points in curves.values() for x, _ in points})
         place = dict(zip(values, values, strict=True))
-        if along.startswith("n_"):  # numbers of steps, 0 and powers of 2
+        # A few numbers of steps are 0 and powers of 2; many are every step.
+        if along.startswith("n_") and len(values) <= MAX_TICKS:
             place = {value: i for i, value in enumerate(values)}
             ax.set_xticks(list(place.values()), [f"{value:,}" for value in values])
         self._draw_curves(ax, curves, place, options)
-        start = scores[self.candidates.index(None)]
+        place_of_start = self.start_index
+        if place_of_start is None:
+            place_of_start = self.candidates.index(None)
+        start = scores[place_of_start]
         ax.axhline(start, color=BLACK, linestyle="--", label=f"the start ({start:.3f})")
         kept = self.candidates[self.best_index]
         x = min(place.values(), default=0)
-        self._mark_kept(ax, x if kept is None else place[getattr(kept, along)])
+        self._mark_kept(ax, x if kept is None else place[_settings(kept)[along]])
         ax.set(
             title=f"{self.name or 'A learner'} on its hold-out",
             xlabel=along,
-            ylabel="Mean average precision",
+            ylabel=self.measure,
         )
-        legend_beside(ax, ax.get_legend_handles_labels()[0])
+        legend_next_to(ax, ax.get_legend_handles_labels()[0])
 
     def _draw_curves(self, ax, curves, place, options):
         """Draw a curve per setting, the best ones in colour."""
@@ -135,7 +173,7 @@ class HoldoutDisplay(LearnerDisplay):
     def _mark_kept(self, ax, x):
         """Mark the candidate that was kept, with the error of its gain."""
         kept = self.candidates[self.best_index]
-        score = self.mean_average_precision[self.best_index]
+        score = self.scores[self.best_index]
         if kept is not None and self.error is not None:
             error = self.error[self.best_index]
             ax.errorbar([x], [score], [error], color=BLACK, capsize=4, zorder=4)
@@ -155,20 +193,21 @@ class HoldoutDisplay(LearnerDisplay):
 
 def _arrange(candidates, scores):
     """Return the setting along the axis, and the curves of the others, best first."""
-    tried = [candidate for candidate in candidates if candidate is not None]
+    tried = [_settings(candidate) for candidate in candidates if candidate is not None]
     if not tried:
-        return "shrinkage", {}
+        return "share", {}
     numbers = [
         field
-        for field in tried[0]._fields
-        if all(isinstance(getattr(candidate, field), Real) for candidate in tried)
+        for field in tried[0]
+        if all(isinstance(settings[field], Real) for settings in tried)
     ]
     along = next((field for field in numbers if field.startswith("n_")), numbers[-1])
     curves = {}
     for candidate, score in zip(candidates, scores, strict=True):
         if candidate is not None:
             label = _describe(candidate, without=along)
-            curves.setdefault(label, []).append((getattr(candidate, along), score))
+            point = _settings(candidate)[along], score
+            curves.setdefault(label, []).append(point)
     best_first = sorted(curves, key=lambda label: -max(s for _, s in curves[label]))
     return along, {label: sorted(curves[label]) for label in best_first}
 
@@ -178,6 +217,11 @@ def _describe(candidate, without=None):
         return "the start"
     return ", ".join(
         f"{field}={value:,}" if isinstance(value, Real) else f"{field}={value}"
-        for field, value in zip(candidate._fields, candidate, strict=True)
+        for field, value in _settings(candidate).items()
         if field != without
     )
+
+
+def _settings(candidate):
+    """Return the settings of a candidate by name."""
+    return candidate if isinstance(candidate, dict) else candidate._asdict()

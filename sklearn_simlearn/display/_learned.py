@@ -1,8 +1,12 @@
 """Learned parameters: weights of counts, angles, weights of queries."""
 
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.typing import ImagesLike, MatrixLike
 from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.display._base import Display, LearnerDisplay, require
 from sklearn_simlearn.display._pictures import check_length, read_pictures
@@ -10,9 +14,12 @@ from sklearn_simlearn.display._style import (
     BLACK,
     COLORS,
     MARKERS,
-    legend_beside,
+    legend_next_to,
     new_axes,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Tables with more rows have no numbers in their cells.
 MAX_NUMBERS = 9
@@ -56,7 +63,13 @@ class WeightTableDisplay(LearnerDisplay):
     <...>
     """
 
-    def __init__(self, weights=None, *, pattern=None, name=None):
+    def __init__(
+        self,
+        weights: np.ndarray | None = None,
+        *,
+        pattern: np.ndarray | None = None,
+        name: str | None = None,
+    ):
         self.weights = weights
         self.pattern = pattern
         self.name = name
@@ -171,7 +184,9 @@ class AnglesDisplay(LearnerDisplay):
     ...     )
     """
 
-    def __init__(self, angles, norms, *, name=None):
+    def __init__(
+        self, angles: np.ndarray, norms: np.ndarray, *, name: str | None = None
+    ):
         self.angles = angles
         self.norms = norms
         self.name = name
@@ -204,7 +219,7 @@ class AnglesDisplay(LearnerDisplay):
             yscale="log",
         )
         ax.set_xticks(np.arange(0, ax.get_xlim()[1], 30))
-        legend_beside(ax, ax.get_legend_handles_labels()[0])
+        legend_next_to(ax, ax.get_legend_handles_labels()[0])
 
 
 class GramDisplay(Display):
@@ -251,7 +266,14 @@ class GramDisplay(Display):
     <...>
     """
 
-    def __init__(self, gram, weights, *, images=None, name=None):
+    def __init__(
+        self,
+        gram: np.ndarray,
+        weights: np.ndarray,
+        *,
+        images: ImagesLike | None = None,
+        name: str | None = None,
+    ):
         self.gram = gram
         self.weights = weights
         self.images = images
@@ -259,8 +281,15 @@ class GramDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, *, images=None, name=None, ax=None, **image_options
-    ):
+        cls,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        *,
+        images: ImagesLike | None = None,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+        **image_options: Any,
+    ) -> Self:
         """Plot a set of queries of a :class:`~sklearn_simlearn.MemoryVectorQuery`.
 
         Parameters

@@ -1,20 +1,31 @@
 """Queries with their best results, as images or text."""
 
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.relevance import check_relevance, stack_targets
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import ImagesLike, MatrixLike, TextsLike
 from sklearn_simlearn.display._base import Display
 from sklearn_simlearn.display._pictures import (
     as_sequence,
     check_length,
+    find_texts,
     read_pictures,
     shorten,
 )
 from sklearn_simlearn.display._search import find_neighbors
 from sklearn_simlearn.display._style import BLACK, GREY, RIGHT, WRONG, new_axes
 
-# Queries that are shown if none are named.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Number of queries that are shown by default.
 N_QUERIES = 5
 
 # In units of the side of an image.
@@ -30,19 +41,19 @@ LOOKS = {
 
 
 class NeighborsDisplay(Display):
-    """Queries with their best results, as images or text, right and wrong.
+    """Queries with their best results, as images or text, with marks of relevance.
 
     Each query has a row. A right result has a solid frame and a tick, a wrong one a
     dashed frame and a cross, junk a dotted frame and a bar. Texts without images are
     listed line by line.
 
-    Make one with :meth:`from_estimator`, or with :meth:`from_predictions` from what an
-    index has found.
+    Make a display with :meth:`from_estimator`, or with :meth:`from_predictions` from
+    the results of an index.
 
     Parameters
     ----------
     neighbors : ndarray of shape (n_queries, n_neighbors)
-        Rows of the items that were found, the best first; -1 where there are no more.
+        Rows of the items that were found, the best first; -1 if there are no more.
 
     relevance : ndarray of shape (n_queries, n_neighbors), default=None
         Positive for right results, 0 for wrong ones, negative for junk.
@@ -83,15 +94,15 @@ class NeighborsDisplay(Display):
 
     def __init__(
         self,
-        neighbors,
+        neighbors: np.ndarray,
         *,
-        relevance=None,
-        similarity=None,
-        images=None,
-        texts=None,
-        query_images=None,
-        query_texts=None,
-        name=None,
+        relevance: np.ndarray | None = None,
+        similarity: np.ndarray | None = None,
+        images: ImagesLike | None = None,
+        texts: TextsLike | None = None,
+        query_images: ImagesLike | None = None,
+        query_texts: TextsLike | None = None,
+        name: str | None = None,
     ):
         self.neighbors = neighbors
         self.relevance = relevance
@@ -105,23 +116,23 @@ class NeighborsDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y=None,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        y: TargetLike | None = None,
         *,
-        queries=None,
-        n_neighbors=8,
-        images=None,
-        texts=None,
-        X_database=None,
-        y_database=None,
-        database_images=None,
-        database_texts=None,
-        name=None,
-        ax=None,
-        **image_options,
-    ):
-        """Show what some samples find among the others, or in a database.
+        queries: ArrayLike | None = None,
+        n_neighbors: int = 8,
+        images: ImagesLike | None = None,
+        texts: TextsLike | None = None,
+        X_database: MatrixLike | None = None,
+        y_database: TargetLike | None = None,
+        database_images: ImagesLike | None = None,
+        database_texts: TextsLike | None = None,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+        **image_options: Any,
+    ) -> Self:
+        """Show the results of some samples, among the others or in a database.
 
         Parameters
         ----------
@@ -131,10 +142,11 @@ class NeighborsDisplay(Display):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance, default=None
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), \
+                PairwiseRelevance or Judgements, default=None
             Labels, relevance matrix or relevance by pairs; they decide which results
-            are right.
+            are right. With judgements, the samples are queries, and the documents are
+            the database. Queries and documents that are texts are shown.
 
         queries : array-like of int, default=None
             Rows of X that query; a few spread over X if None.
@@ -150,7 +162,8 @@ class NeighborsDisplay(Display):
             Samples to search in instead of X, with their targets.
 
         database_images, database_texts : sequence, default=None
-            Image and text of each sample of the database.
+            Image and text of each sample of the database, or of each document of
+            judgements.
 
         name : str, default=None
             Title; the name of the class if None.
@@ -168,6 +181,8 @@ class NeighborsDisplay(Display):
         n_samples = num_samples(X)
         check_length("images", images, n_samples, "X")
         check_length("texts", texts, n_samples, "X")
+        if isinstance(y, Judgements) and X_database is not None:
+            raise ValueError("Judgements contain the documents to search in.")
         if (y is None) != (y_database is None) and X_database is not None:
             raise ValueError("Give y and y_database together, or neither.")
         has_database = X_database is not None
@@ -175,7 +190,11 @@ class NeighborsDisplay(Display):
         found = find_neighbors(
             estimator, X, y, queries, n_neighbors, X_database, y_database
         )
-        if X_database is None:
+        if isinstance(y, Judgements):
+            texts, database_texts = find_texts(X, y, texts, database_texts)
+            check_length("database_images", database_images, y.shape[1], "y.documents")
+            check_length("database_texts", database_texts, y.shape[1], "y.documents")
+        elif X_database is None:
             database_images, database_texts = images, texts
         else:
             n_items = num_samples(X_database)
@@ -195,20 +214,20 @@ class NeighborsDisplay(Display):
     @classmethod
     def from_predictions(
         cls,
-        neighbors,
-        y=None,
-        y_queries=None,
+        neighbors: ArrayLike,
+        y: TargetLike | None = None,
+        y_queries: TargetLike | None = None,
         *,
-        similarity=None,
-        images=None,
-        texts=None,
-        query_images=None,
-        query_texts=None,
-        name=None,
-        ax=None,
-        **image_options,
-    ):
-        """Show results that are known, such as those of an index.
+        similarity: ArrayLike | None = None,
+        images: ImagesLike | None = None,
+        texts: TextsLike | None = None,
+        query_images: ImagesLike | None = None,
+        query_texts: TextsLike | None = None,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+        **image_options: Any,
+    ) -> Self:
+        """Show given results, such as those of an index.
 
         Parameters
         ----------
@@ -249,8 +268,8 @@ class NeighborsDisplay(Display):
         if neighbors.ndim != 2 or neighbors.dtype.kind not in "iu":
             raise ValueError(
                 "neighbors must hold rows of items, one line per query; got shape "
-                f"{neighbors.shape} and dtype {neighbors.dtype}. For an index with ids "
-                "of your own, look up their rows first."
+                f"{neighbors.shape} and dtype {neighbors.dtype}. For an index with "
+                "other ids, look up their rows first."
             )
         if (y is None) != (y_queries is None):
             raise ValueError("Give y and y_queries together, or neither.")
@@ -277,7 +296,7 @@ class NeighborsDisplay(Display):
         return cls(
             neighbors,
             relevance=relevance,
-            similarity=similarity,
+            similarity=None if similarity is None else np.asarray(similarity),
             images=images,
             texts=texts,
             query_images=query_images,
@@ -341,7 +360,7 @@ class NeighborsDisplay(Display):
         return "" if self.similarity is None else f"{self.similarity[i][rank]:#.3g}"
 
     def _look(self, i, rank):
-        """Colour, frame and mark of a result."""
+        """Return colour, frame and mark of a result."""
         if self.relevance is None:
             return GREY, "-", []
         return LOOKS[int(np.sign(self.relevance[i][rank]))]
@@ -375,7 +394,7 @@ class NeighborsDisplay(Display):
 
 
 def _draw_image(ax, picture, x, y, options):
-    """An image in the middle of a square of side 1."""
+    """Draw an image in the middle of a square of side 1."""
     height, width = np.array(picture.shape[:2]) / max(picture.shape[:2])
     x, y = x + (1 - width) / 2, y + (1 - height) / 2
     options = {"cmap": "gray", "vmin": 0, "vmax": 255} | options
@@ -394,7 +413,7 @@ def _draw_frame(ax, x, y, color, dash):
 
 
 def _draw_mark(ax, x, y, width, color, strokes, height=None):
-    """A tick, a cross or a bar on a white disc; no font may lack it."""
+    """Draw a tick, a cross or a bar on a white disc, without a font."""
     from matplotlib.patches import Ellipse
 
     if not strokes:
@@ -408,7 +427,7 @@ def _draw_mark(ax, x, y, width, color, strokes, height=None):
 
 
 def _write(ax, x, y, text, va="top", **options):
-    """Text around a place; what comes from data is not read as a formula."""
+    """Write text at a position; text from data is not read as a formula."""
     options = {"fontsize": 8, "parse_math": False} | options
     ax.text(x, y, text, ha="center", va=va, **options)
 
@@ -421,7 +440,10 @@ def _write_line(ax, x, y, text, **options):
 def _choose_queries(queries, y, n_samples, has_database):
     if queries is None:
         can_query = np.arange(n_samples)
-        if y is not None:
+        if isinstance(y, Judgements):
+            check_judgements(y, n_samples)
+            can_query = np.flatnonzero(y.relevance.max(axis=1).toarray() > 0)
+        elif y is not None:
             relevance = check_relevance(
                 y, n_samples=n_samples, has_database=has_database
             )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import num_samples
 
 
@@ -15,15 +16,15 @@ def check_length(name: str, values, length: int, of: str) -> None:
 
 
 def as_sequence(values):
-    """Something to index by row: the values of a column of a frame."""
+    """Return a sequence that can be indexed by row; of a frame column, its values."""
     return list(values) if hasattr(values, "iloc") else values
 
 
 def read_pictures(images, rows) -> dict[int, np.ndarray]:
-    """Some of the images as uint8 arrays, grey (h, w) or in colour (h, w, 3 or 4).
+    """Return some images as uint8 arrays, grey (h, w) or in colour (h, w, 3 or 4).
 
-    Bytes stay as they are, floats from 0 to 1 are stretched to 0 to 255, and other
-    numbers from their smallest to their largest.
+    Bytes are unchanged. Floats from 0 to 1 are scaled to 0 to 255, and other numbers
+    from their minimum and maximum.
     """
     arrays = {int(row): np.asarray(images[int(row)]) for row in np.unique(rows)}
     for row, array in arrays.items():
@@ -54,8 +55,24 @@ def read_pictures(images, rows) -> dict[int, np.ndarray]:
 
 
 def shorten(text, n_characters: int) -> str:
-    """A text in one line of limited length."""
+    """Return a text as one line of limited length."""
     line = " ".join(str(text).split())
     if len(line) <= n_characters:
         return line
     return line[: max(n_characters - 1, 0)].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def find_texts(X, y, texts, document_texts):
+    """Return texts of the queries and of the items; None if there are none."""
+    if not isinstance(y, Judgements):
+        texts = as_sequence(texts)
+        return texts, texts
+    if texts is None and _are_texts(X):
+        texts = X
+    if document_texts is None and _are_texts(y.documents):
+        document_texts = y.documents
+    return as_sequence(texts), as_sequence(document_texts)
+
+
+def _are_texts(X):
+    return num_samples(X) > 0 and isinstance(X, list) and isinstance(X[0], str)

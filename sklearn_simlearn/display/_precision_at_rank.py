@@ -1,8 +1,15 @@
 """Precision against rank."""
 
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sklearn_simlearn import metrics
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.display._curves import CurveDisplay, measure
 
 
@@ -55,7 +62,13 @@ class PrecisionAtRankDisplay(CurveDisplay):
     _title, _x_label = "Precision among the first k", "Rank"
 
     def __init__(
-        self, precision, ranks, *, name=None, is_baseline=False, n_queries=None
+        self,
+        precision: np.ndarray,
+        ranks: np.ndarray,
+        *,
+        name: str | Sequence[str] | None = None,
+        is_baseline: bool | Sequence[bool] = False,
+        n_queries: int | None = None,
     ):
         self.precision = precision
         self.ranks = ranks
@@ -65,9 +78,17 @@ class PrecisionAtRankDisplay(CurveDisplay):
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, y, *, max_rank=50, query_mask=None, name=None, **options
-    ):
-        """Plot the curve of a fitted estimator, each sample querying the others.
+        cls,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        y: TargetLike,
+        *,
+        max_rank: int = 50,
+        query_mask: ArrayLike | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Plot the curve of a fitted estimator. Each sample queries the others.
 
         Parameters
         ----------
@@ -84,7 +105,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
             Samples that query.
 
         name : str, default=None
-            Name in the legend; that of the class if None.
+            Name in the legend; the name of the class if None.
 
         **options : dict
             `is_baseline` and `ax`, as in
@@ -106,8 +127,16 @@ class PrecisionAtRankDisplay(CurveDisplay):
 
     @classmethod
     def from_estimators(
-        cls, estimators, X, y, *, max_rank=50, query_mask=None, baselines=(), **options
-    ):
+        cls,
+        estimators: Mapping[str, BaseEstimator],
+        X: MatrixLike,
+        y: TargetLike,
+        *,
+        max_rank: int = 50,
+        query_mask: ArrayLike | None = None,
+        baselines: Collection[str] = (),
+        **options: Any,
+    ) -> Self:
         """Plot the curves of several fitted estimators, the best ones in colour.
 
         Parameters
@@ -141,8 +170,14 @@ class PrecisionAtRankDisplay(CurveDisplay):
 
     @classmethod
     def from_predictions(
-        cls, relevance, similarity, *, max_rank=50, name=None, **options
-    ):
+        cls,
+        relevance: ArrayLike,
+        similarity: ArrayLike,
+        *,
+        max_rank: int = 50,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
         """Plot the curve of given similarities.
 
         Parameters
@@ -167,13 +202,15 @@ class PrecisionAtRankDisplay(CurveDisplay):
             The display.
         """
         ranks = np.arange(1, max_rank + 1)
-        per_query = [metrics.precision_at_k(relevance, similarity, k) for k in ranks]
+        per_query = np.stack(
+            [metrics.precision_at_k(relevance, similarity, int(k)) for k in ranks]
+        )
         display = cls(
             np.nanmean(per_query, axis=1),
             ranks,
             name=name,
             is_baseline=options.pop("is_baseline", False),
-            n_queries=np.count_nonzero(~np.isnan(per_query[0])),
+            n_queries=int(np.count_nonzero(~np.isnan(per_query[0]))),
         )
         return display.plot(**options)
 

@@ -1,9 +1,19 @@
 """Precision against recall."""
 
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sklearn_simlearn import metrics
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.display._curves import CurveDisplay, measure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class MeanPrecisionRecallDisplay(CurveDisplay):
@@ -59,13 +69,13 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
 
     def __init__(
         self,
-        precision,
-        recall,
+        precision: np.ndarray,
+        recall: np.ndarray,
         *,
-        mean_average_precision=None,
-        name=None,
-        is_baseline=False,
-        n_queries=None,
+        mean_average_precision: float | Sequence[float] | None = None,
+        name: str | Sequence[str] | None = None,
+        is_baseline: bool | Sequence[bool] = False,
+        n_queries: int | None = None,
     ):
         self.precision = precision
         self.recall = recall
@@ -77,17 +87,17 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        y: TargetLike,
         *,
-        query_mask=None,
-        name=None,
-        is_baseline=False,
-        ax=None,
-        **line_options,
-    ):
-        """Plot the curve of a fitted estimator, each sample querying the others.
+        query_mask: ArrayLike | None = None,
+        name: str | None = None,
+        is_baseline: bool = False,
+        ax: "Axes | None" = None,
+        **line_options: Any,
+    ) -> Self:
+        """Plot the curve of a fitted estimator. Each sample queries the others.
 
         Parameters
         ----------
@@ -105,10 +115,10 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Samples that query.
 
         name : str, default=None
-            Name in the legend; that of the class if None.
+            Name in the legend; the name of the class if None.
 
         is_baseline : bool, default=False
-            Whether to draw it as a baseline.
+            Whether to draw the curve as a baseline.
 
         ax : matplotlib Axes, default=None
             Axes to plot on; new ones if None.
@@ -128,8 +138,15 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
 
     @classmethod
     def from_estimators(
-        cls, estimators, X, y, *, query_mask=None, baselines=(), **options
-    ):
+        cls,
+        estimators: Mapping[str, BaseEstimator],
+        X: MatrixLike,
+        y: TargetLike,
+        *,
+        query_mask: ArrayLike | None = None,
+        baselines: Collection[str] = (),
+        **options: Any,
+    ) -> Self:
         """Plot the curves of several fitted estimators, the best ones in colour.
 
         Parameters
@@ -164,14 +181,14 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
     @classmethod
     def from_predictions(
         cls,
-        relevance,
-        similarity,
+        relevance: ArrayLike,
+        similarity: ArrayLike,
         *,
-        name=None,
-        is_baseline=False,
-        ax=None,
-        **line_options,
-    ):
+        name: str | None = None,
+        is_baseline: bool = False,
+        ax: "Axes | None" = None,
+        **line_options: Any,
+    ) -> Self:
         """Plot the curve of given similarities.
 
         Parameters
@@ -186,7 +203,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Name in the legend.
 
         is_baseline : bool, default=False
-            Whether to draw it as a baseline.
+            Whether to draw the curve as a baseline.
 
         ax : matplotlib Axes, default=None
             Axes to plot on; new ones if None.
@@ -204,10 +221,10 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         display = cls(
             precision,
             recall,
-            mean_average_precision=np.nanmean(per_query),
+            mean_average_precision=float(np.nanmean(per_query)),
             name=name,
             is_baseline=is_baseline,
-            n_queries=np.count_nonzero(~np.isnan(per_query)),
+            n_queries=int(np.count_nonzero(~np.isnan(per_query))),
         )
         return display.plot(ax=ax, **line_options)
 

@@ -1,13 +1,24 @@
 """Similarities of pairs that match, and of pairs that do not."""
 
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import MatrixLike, RandomState
 from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.display._base import Display
-from sklearn_simlearn.display._style import BLACK, COLORS, legend_beside, new_axes
+from sklearn_simlearn.display._style import BLACK, COLORS, legend_next_to, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Maximum number of pairs; more would not change the picture visibly.
 MAX_PAIRS = 2_000_000
@@ -58,7 +69,14 @@ class SimilarityDistributionDisplay(Display):
     0.2
     """
 
-    def __init__(self, matching, non_matching, *, trim=0.01, name=None):
+    def __init__(
+        self,
+        matching: np.ndarray,
+        non_matching: np.ndarray,
+        *,
+        trim: float = 0.01,
+        name: str | None = None,
+    ):
         self.matching = matching
         self.non_matching = non_matching
         self.trim = trim
@@ -67,15 +85,15 @@ class SimilarityDistributionDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y,
+        estimator: BaseEstimator,
+        X: MatrixLike,
+        y: TargetLike,
         *,
-        trim=0.01,
-        random_state=0,
-        name=None,
-        ax=None,
-    ):
+        trim: float = 0.01,
+        random_state: RandomState = 0,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+    ) -> Self:
         """Plot the similarities that a fitted estimator gives to pairs of samples.
 
         Parameters
@@ -86,9 +104,10 @@ class SimilarityDistributionDisplay(Display):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples. If there are many, some are drawn and compared with all.
 
-        y : array-like of shape (n_samples,) or (n_samples, n_columns), or \
-                PairwiseRelevance
-            Labels, relevance matrix or relevance by pairs. Junk is left out.
+        y : array-like of shape (n_samples,) or (n_samples, n_columns), \
+                PairwiseRelevance or Judgements
+            Labels, relevance matrix or relevance by pairs. Junk is left out. With
+            judgements, the samples are queries, which are compared with the documents.
 
         trim : float, default=0.01
             Share of the smallest and of the largest similarities of each kind that is
@@ -98,7 +117,7 @@ class SimilarityDistributionDisplay(Display):
             Draws the samples, if there are too many for all pairs.
 
         name : str, default=None
-            Name in the title; that of the class if None.
+            Name in the title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
             Axes to plot on; new ones if None.
@@ -107,17 +126,9 @@ class SimilarityDistributionDisplay(Display):
         -------
         display : SimilarityDistributionDisplay
         """
-        model = find_model(estimator)
-        relevance = check_relevance(y, n_samples=num_samples(X))
-        X, items = model.prepare_samples(X)
-        compare = model.compare_with(items)
-        queries = np.flatnonzero(relevance.can_query)
-        n_queries = min(len(queries), max(1, MAX_PAIRS // len(relevance)))
         rng = check_random_state(random_state)
-        queries = np.sort(rng.permutation(queries)[:n_queries])
         matching, non_matching = [], []
-        for _, rows, relevant in relevance.batches(queries):
-            similarity = compare(X, rows, None)
+        for relevant, similarity in _compare_some(find_model(estimator), X, y, rng):
             matching.append(similarity[relevant > 0])
             non_matching.append(similarity[relevant == 0])
         return cls(
@@ -128,7 +139,15 @@ class SimilarityDistributionDisplay(Display):
         ).plot(ax=ax)
 
     @classmethod
-    def from_predictions(cls, relevance, similarity, *, trim=0.01, name=None, ax=None):
+    def from_predictions(
+        cls,
+        relevance: ArrayLike,
+        similarity: ArrayLike,
+        *,
+        trim: float = 0.01,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+    ) -> Self:
         """Plot given similarities.
 
         Parameters
@@ -195,4 +214,22 @@ class SimilarityDistributionDisplay(Display):
             xlabel="Similarity (vertical lines: medians)",
             ylabel="Share of the pairs",
         )
-        legend_beside(ax, ax.get_legend_handles_labels()[0])
+        legend_next_to(ax, ax.get_legend_handles_labels()[0])
+
+
+def _compare_some(model, X, y, rng):
+    """Yield the relevance and the similarity of all items to some queries."""
+    if isinstance(y, Judgements):
+        check_judgements(y, num_samples(X))
+        model.refuse_steps_of_queries()
+        X, items = model.prepare_queries(X), model.prepare_items(y.documents)
+        relevance, first = JudgedRelevance.of(y.relevance), len(y)
+    else:
+        relevance, first = check_relevance(y, n_samples=num_samples(X)), 0
+        X, items = model.prepare_samples(X)
+    compare = model.compare_with(items)
+    queries = np.flatnonzero(relevance.can_query)
+    n_queries = min(len(queries), max(1, MAX_PAIRS // (len(relevance) - first)))
+    queries = np.sort(rng.permutation(queries)[:n_queries])
+    for _, rows, relevant in relevance.batches(queries):
+        yield relevant[:, first:], compare(X, rows, None)

@@ -23,7 +23,7 @@ def new_axes(display, ax, **figure_options):
     return ax
 
 
-def legend_beside(ax, handles):
+def legend_next_to(ax, handles):
     """Add a legend to the right of the axes, where it does not cover the plot."""
     figure = ax.figure.figure  # the figure of a subfigure
     if figure.get_layout_engine() is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sklearn_simlearn.feature_extraction._optional import import_optional
+from sklearn_simlearn._core.optional import import_optional
 
 # Largest size of a file in bytes.
 MAX_FILE = 2**30

@@ -1,24 +1,16 @@
-"""Images in files, bytes or arrays as a sequence, and their reader."""
+"""Images in files, bytes or arrays as a sequence."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from numbers import Integral
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.base import BaseEstimator, TransformerMixin
 
-from sklearn_simlearn._core.progress import progress
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    Interval,
-    StrOptions,
-    fit_context,
-    num_samples,
-)
-from sklearn_simlearn._core.warn import warn_user
+from sklearn_simlearn._core.progress import progress, show_step
+from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.feature_extraction._decode import (
     MAX_FILE,
     as_pixels,
@@ -258,11 +250,10 @@ class ImageSequence(Sequence):
 
     def _in_parallel(self, function, n_jobs, verbose, doing):
         parallel = Parallel(n_jobs, prefer="threads", return_as="generator")
-        with progress([doing] if verbose else []) as show:
+        with progress([doing]) if verbose else nullcontext():
             results = parallel(delayed(function)(row) for row in range(len(self)))
             for i, result in enumerate(results):
-                if verbose:
-                    show(doing, f"{i + 1} of {len(self)}")
+                show_step(doing, f"{i + 1} of {len(self)}")
                 yield result
 
     def _decode(self, row, mode, max_size):
@@ -271,150 +262,6 @@ class ImageSequence(Sequence):
             return shrink(as_pixels(source, mode), max_size)
         data = source if isinstance(source, bytes) else _read_file(source)
         return decode(data, mode=mode, max_size=max_size, max_pixels=self._max_pixels)
-
-
-class ImageReader(DocLinkMixin, TransformerMixin, BaseEstimator):
-    """Read images from files or arrays.
-
-    Pictures are rotated by their EXIF orientation, converted to 8 bits, and scaled down
-    to `max_size`. Transparent pixels become white. All images that cannot be read are
-    listed in one message.
-
-    Parameters
-    ----------
-    max_size : int or None, default=1024
-        Largest number of pixels along a side. Larger images are scaled down, because
-        SIFT takes seconds and gigabytes for the pictures of a camera. None keeps the
-        original size.
-
-    on_error : {"raise", "warn", "skip"}, default="raise"
-        Behaviour if images cannot be read: raise an :class:`UnreadableImagesError`,
-        warn, or continue. The error and the warning name the images. With "warn" and
-        "skip", these images have no pixels, so that the rows still match the labels;
-        ``images.failures`` and ``images.is_readable`` list them.
-
-    max_pixels : int, default=100_000_000
-        Largest number of pixels of a picture. Larger pictures cannot be read. The check
-        happens before memory is allocated, because a file of a kilobyte may declare
-        billions of pixels.
-
-    n_jobs : int, default=None
-        Number of threads.
-
-    verbose : bool, default=False
-        Show the progress on a terminal.
-
-    Notes
-    -----
-    The first picture of JPEG, PNG, TIFF, WebP, BMP and GIF files is read. 16-bit values
-    are scaled down to 8 bits. Floating-point values must be from 0 to 1, or from 0 to
-    255 if one of them is above 1.
-
-    `transform` decodes all files once to find the failures. They are decoded again when
-    they are used, so that the number of pictures in memory is at most the number of
-    threads.
-
-    Damage is detected by the checksums of PNG, by missing ends of files, by misplaced
-    markers in JPEG files, and by the decoders. A few wrong bytes in the middle of a
-    JPEG file may change the rest of the picture without an error of the decoder.
-    Compare your own checksums to detect this.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_simlearn.feature_extraction import ImageReader
-    >>> images = ImageReader(max_size=8).fit_transform([np.zeros((16, 12)), np.eye(4)])
-    >>> images
-    ImageSequence(n_images=2)
-    >>> images[0].shape, images[1].shape
-    ((8, 6, 3), (4, 4, 3))
-    """
-
-    _parameter_constraints: dict = {
-        "max_size": [Interval(Integral, 1, None, closed="left"), None],
-        "on_error": [StrOptions({"raise", "warn", "skip"})],
-        "max_pixels": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "verbose": ["boolean"],
-    }
-
-    def __init__(
-        self,
-        max_size: int | None = 1024,
-        on_error: str = "raise",
-        *,
-        max_pixels: int = 100_000_000,
-        n_jobs: int | None = None,
-        verbose: bool = False,
-    ):
-        self.max_size = max_size
-        self.on_error = on_error
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
-        """Check the parameters. Nothing is learned.
-
-        Parameters
-        ----------
-        X : sequence
-            Images, as in `transform`. They are not read.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The reader itself.
-        """
-        check_sources(X)
-        return self
-
-    def transform(self, X) -> ImageSequence:
-        """Check which images can be read, and return them.
-
-        Parameters
-        ----------
-        X : sequence of path, bytes or array
-            Names of files; contents of files as bytes; or arrays of shape (height,
-            width) or (height, width, n_channels). Channels are grey; grey and alpha;
-            red, green and blue; or red, green, blue and alpha.
-
-        Returns
-        -------
-        images : ImageSequence
-            The images of `X`, in the same order.
-        """
-        images = ImageSequence(
-            check_sources(X), max_size=self.max_size, max_pixels=self.max_pixels
-        ).check(n_jobs=self.n_jobs, verbose=self.verbose)
-        if images.failures and self.on_error != "skip":
-            message = (
-                f"{describe_failures(images)} Repair or remove them, or pass "
-                'on_error="skip".'
-            )
-            if self.on_error == "raise":
-                raise UnreadableImagesError(message, images.failures)
-            warn_user(message)
-        return images
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        return tags
-
-
-def as_images(X) -> ImageSequence:
-    """Return an ImageSequence; use :class:`ImageReader` for other inputs."""
-    return X if isinstance(X, ImageSequence) else ImageReader().transform(X)
 
 
 def check_sources(X) -> list:

@@ -1,29 +1,21 @@
 """Descriptors of images from a neural network in an ONNX file."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral
-from typing import Self
 
 import numpy as np
-from joblib import effective_n_jobs
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import DocLinkMixin, Interval, fit_context
-from sklearn_simlearn.base import replacing_state
-from sklearn_simlearn.feature_extraction._images import as_images, check_sources
-from sklearn_simlearn.feature_extraction._optional import import_optional
+from sklearn_simlearn._core.optional import import_optional
+from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn._core.threads import count_threads
+from sklearn_simlearn.feature_extraction._reader import ImageVectors
 
 
-class ONNXDescriptors(
-    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class ONNXDescriptors(ImageVectors):
     """Activations of a neural network, one vector per image.
 
     Any network for images in the ONNX format can be used. Pictures are scaled to cover
@@ -51,21 +43,20 @@ class ONNXDescriptors(
     batch_size : int, default=32
         Number of images per batch, if the network does not fix it.
 
-    n_jobs : int, default=None
-        Number of threads.
-
-    verbose : bool, default=False
-        Show the progress on a terminal.
-
     Attributes
     ----------
     n_components_ : int
         Length of the vectors.
 
+    digest_ : str
+        SHA-256 digest of the file.
+
     Notes
     -----
-    A fitted transformer that was unpickled opens the file again, so the file must still
-    exist under the same path.
+    A fitted transformer opens the file when it is used, also after it was stored and
+    loaded again. If the file was replaced by another one since the fit, `transform`
+    raises an error. Weights that a network keeps in other files are not part of the
+    digest.
     """
 
     _parameter_constraints: dict = {
@@ -75,8 +66,7 @@ class ONNXDescriptors(
         "mean": ["array-like"],
         "std": ["array-like"],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "verbose": ["boolean"],
+        **ImageVectors._parameter_constraints,
     }
 
     def __init__(
@@ -100,52 +90,20 @@ class ONNXDescriptors(
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
-        """Open the network, and determine the length of its vectors.
-
-        Parameters
-        ----------
-        X : ImageSequence, or sequence of paths or arrays
-            Images. They are not read.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The transformer itself.
-        """
-        check_sources(X)
+    def _prepare(self):
         for name in ("mean", "std"):
             values = np.asarray(getattr(self, name), dtype=float)
             if values.shape != (3,) or not np.isfinite(values).all():
                 raise ValueError(f"{name} must hold 3 numbers; got {values}.")
         if not np.all(self.std):
             raise ValueError("std must not be 0, because colours are divided by it.")
-        with replacing_state(self):
-            _, height, width = self._input_shape()
-            blank = np.zeros((1, height, width, 3), dtype=np.uint8)
-            self.n_components_ = self._run(blank).shape[1]
-        return self
+        self.digest_ = self._open()[0]
+        _, height, width = self._input_shape()
+        blank = np.zeros((1, height, width, 3), dtype=np.uint8)
+        self.n_components_ = self._run(blank).shape[1]
 
-    def transform(self, X) -> np.ndarray:
-        """Return the vectors of images.
-
-        Parameters
-        ----------
-        X : ImageSequence, or sequence of paths or arrays
-            Images. Other inputs than an :class:`ImageSequence` are read by
-            :class:`ImageReader` with default parameters.
-
-        Returns
-        -------
-        V : ndarray of shape (n_images, n_components), dtype float32
-            Vectors; zeros for an image that could not be read.
-        """
+    def _transform(self, images):
         check_is_fitted(self)
-        images = as_images(X)
         n_fixed, height, width = self._input_shape()
         batch_size = n_fixed or self.batch_size
         V = np.zeros((len(images), self.n_components_), dtype=np.float32)
@@ -156,11 +114,8 @@ class ONNXDescriptors(
             rows.clear()
             batch.clear()
 
-        crops = images.map(
-            lambda pixels: _cover(pixels, height, width),
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            doing="network",
+        crops = self._map(
+            images, lambda pixels: _cover(pixels, height, width), "network"
         )
         for row, crop in enumerate(crops):
             if crop is not None:
@@ -172,13 +127,23 @@ class ONNXDescriptors(
             flush()
         return V
 
-    def _session(self):
-        return _open_session(
+    def _open(self):
+        """Return the digest of the file, and a session."""
+        return _open_network(
             os.fspath(self.model_path),
             os.stat(self.model_path).st_mtime_ns,
             self.layer,
-            effective_n_jobs(self.n_jobs),
+            count_threads(self.n_jobs),
         )
+
+    def _session(self):
+        digest, session = self._open()
+        if digest != self.digest_:
+            raise ValueError(
+                f"{self.model_path} is not the network that the transformer was "
+                "fitted with. Restore the file, or fit again."
+            )
+        return session
 
     def _input_shape(self):
         """Return the fixed number of images or None, the height and the width."""
@@ -226,15 +191,18 @@ class ONNXDescriptors(
     def _n_features_out(self):
         return self.n_components_
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_components_")
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
+        tags.requires_fit = True
         return tags
 
 
 @lru_cache(maxsize=4)
-def _open_session(path, modified, layer, n_threads):
-    """Return a session for a file; `modified` is part of the cache key."""
+def _open_network(path, modified, layer, n_threads):
+    """Return the digest and a session of a file; `modified` is a key of the cache."""
     runtime = import_optional("onnxruntime", "onnx", "ONNXDescriptors")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = n_threads
@@ -245,10 +213,11 @@ def _open_session(path, modified, layer, n_threads):
     except Exception as error:  # the runtime raises errors of many types
         raise ValueError(f"{path} is not a network in ONNX: {error}") from error
     names = [output.name for output in session.get_outputs()]
-    if layer is None or layer in names:
-        return session
-    model = _add_output(path, layer)
-    return runtime.InferenceSession(model, options, providers=providers)
+    if layer is not None and layer not in names:
+        model = _add_output(path, layer)
+        session = runtime.InferenceSession(model, options, providers=providers)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), session
 
 
 def _add_output(path, layer):

@@ -1,25 +1,19 @@
 """Local descriptors of images with OpenCV's SIFT."""
 
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    Interval,
-    StrOptions,
-    fit_context,
-)
-from sklearn_simlearn.feature_extraction._images import as_images, check_sources
+from sklearn_simlearn._core.optional import import_optional
+from sklearn_simlearn._core.sklearn import Interval, StrOptions
+from sklearn_simlearn._core.typing import ImagesLike
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
-from sklearn_simlearn.feature_extraction._optional import import_optional
+from sklearn_simlearn.feature_extraction._reader import ImageTransformer
 
 N_COMPONENTS = 128
 
 
-class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
+class LocalDescriptors(ImageTransformer):
     """SIFT features of images, computed by OpenCV.
 
     Parameters
@@ -36,12 +30,6 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
 
     contrast_threshold : float, default=0.04
         Features with a lower contrast are dropped. Smaller values give more features.
-
-    n_jobs : int, default=None
-        Number of threads. Each thread processes one image at a time.
-
-    verbose : bool, default=False
-        Show the progress on a terminal.
 
     References
     ----------
@@ -62,8 +50,7 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
         "max_features": [Interval(Integral, 1, None, closed="left")],
         "descriptor": [StrOptions({"rootsift", "sift"})],
         "contrast_threshold": [Interval(Real, 0, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "verbose": ["boolean"],
+        **ImageTransformer._parameter_constraints,
     }
 
     def __init__(
@@ -81,33 +68,12 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
-        """Check the parameters. Nothing is learned.
-
-        Parameters
-        ----------
-        X : ImageSequence, or sequence of paths or arrays
-            Images. They are not read.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The transformer itself.
-        """
-        check_sources(X)
-        import_optional("cv2", "vision", "LocalDescriptors")
-        return self
-
-    def transform(self, X) -> LocalFeatures:
+    def transform(self, X: ImagesLike) -> LocalFeatures:
         """Find and describe features.
 
         Parameters
         ----------
-        X : ImageSequence, or sequence of paths or arrays
+        X : ImageSequence, or sequence of paths, bytes or arrays
             Images. Other inputs than an :class:`ImageSequence` are read by
             :class:`ImageReader` with default parameters.
 
@@ -117,13 +83,7 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
             Features, with the sizes of the images. An image that could not be read has
             no features.
         """
-        found = as_images(X).map(
-            self._describe,
-            mode="gray",
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            doing="local features",
-        )
+        found = self._map(X, self._describe, "local features", mode="gray")
         sizes, points, descriptors = zip(*found, strict=True)
         x, y, scale, angle = np.concatenate(points).T
         return LocalFeatures(
@@ -159,12 +119,3 @@ class LocalDescriptors(DocLinkMixin, TransformerMixin, BaseEstimator):
             total = descriptors.sum(axis=1, keepdims=True)
             descriptors = np.sqrt(descriptors / np.maximum(total, 1))
         return size, np.array(points), descriptors.astype(dtype)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.two_d_array = False
-        return tags

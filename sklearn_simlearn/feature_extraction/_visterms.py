@@ -5,24 +5,15 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy import sparse
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from sklearn_simlearn._core.optional import import_optional
+from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._core.typing import ImagesLike, SparseRows
 from sklearn_simlearn.base import replacing_state
-from sklearn_simlearn.feature_extraction._images import as_images
-from sklearn_simlearn.feature_extraction._optional import import_optional
+from sklearn_simlearn.feature_extraction._reader import ImageTransformer, as_images
 from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
 
 N_PATTERNS = 59
@@ -42,9 +33,7 @@ TOLERANCE = 1e-3
 PIXELS = 2**16
 
 
-class BlockVisterms(
-    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class BlockVisterms(ClassNamePrefixFeaturesOutMixin, ImageTransformer):
     """Histograms of visual words of image blocks.
 
     An image is divided into overlapping square blocks. This is done at its original
@@ -73,14 +62,8 @@ class BlockVisterms(
     max_iter : int, default=20
         Iterations of k-means.
 
-    library : {"auto", "faiss", "sklearn"}, default="auto"
+    backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means, as in :class:`VisualVocabulary`.
-
-    n_jobs : int, default=None
-        Number of threads.
-
-    verbose : bool, default=False
-        Show the progress on a terminal.
 
     random_state : int, RandomState instance or None, default=None
         Random state of the start of k-means.
@@ -104,7 +87,7 @@ class BlockVisterms(
     >>> from sklearn_simlearn.feature_extraction import BlockVisterms
     >>> images = np.random.default_rng(0).random((3, 128, 160, 3))
     >>> visterms = BlockVisterms(n_words=5, n_colors=4, random_state=0)
-    >>> visterms.fit_transform(images).sum(axis=1)
+    >>> visterms.fit_transform(images).toarray().sum(axis=1)
     array([12., 12., 12.], dtype=float32)
     """
 
@@ -115,10 +98,9 @@ class BlockVisterms(
         "scale_factor": [Interval(Real, 1, None, closed="neither")],
         "n_colors": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "library": [StrOptions({"auto", "faiss", "sklearn"})],
-        "n_jobs": [Integral, None],
-        "verbose": ["boolean"],
+        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
         "random_state": ["random_state"],
+        **ImageTransformer._parameter_constraints,
     }
 
     def __init__(
@@ -130,10 +112,10 @@ class BlockVisterms(
         scale_factor: float = 1.25,
         n_colors: int = 20,
         max_iter: int = 20,
-        library: str = "auto",
+        backend: str = "auto",
+        random_state: Any = None,
         n_jobs: int | None = None,
         verbose: bool = False,
-        random_state: Any = None,
     ):
         self.n_words = n_words
         self.block_size = block_size
@@ -141,18 +123,18 @@ class BlockVisterms(
         self.scale_factor = scale_factor
         self.n_colors = n_colors
         self.max_iter = max_iter
-        self.library = library
+        self.backend = backend
+        self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-        self.random_state = random_state
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
+    def fit(self, X: ImagesLike, y: object = None) -> Self:
         """Learn the palette and the words.
 
         Parameters
         ----------
-        X : ImageSequence, or sequence of paths or arrays
+        X : ImageSequence, or sequence of paths, bytes or arrays
             Training images.
 
         y : Ignored
@@ -168,12 +150,12 @@ class BlockVisterms(
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X, y=None) -> sparse.csr_array:
+    def fit_transform(self, X: ImagesLike, y: object = None) -> SparseRows:
         """Learn the palette and the words, and describe the images.
 
         Parameters
         ----------
-        X : ImageSequence, or sequence of paths or arrays
+        X : ImageSequence, or sequence of paths, bytes or arrays
             Training images.
 
         y : Ignored
@@ -188,12 +170,12 @@ class BlockVisterms(
             blocks = self._fit(X)
         return self.vocabulary_.transform(blocks)
 
-    def transform(self, X) -> sparse.csr_array:
+    def transform(self, X: ImagesLike) -> SparseRows:
         """Return histograms of words.
 
         Parameters
         ----------
-        X : ImageSequence, or sequence of paths or arrays
+        X : ImageSequence, or sequence of paths, bytes or arrays
             Images. Other inputs than an :class:`ImageSequence` are read by
             :class:`ImageReader` with default parameters. An image that is smaller than
             a block is enlarged.
@@ -204,7 +186,7 @@ class BlockVisterms(
             Counts of words.
         """
         check_is_fitted(self)
-        blocks = list(self._map(as_images(X), self._describe, "blocks"))
+        blocks = list(self._map(X, self._describe, "blocks"))
         return self.vocabulary_.transform(blocks)
 
     def _fit(self, X):
@@ -218,16 +200,11 @@ class BlockVisterms(
         self.vocabulary_ = self._learn(self.n_words, blocks, seeds[1])
         return blocks
 
-    def _map(self, images, function, doing):
-        return images.map(
-            function, n_jobs=self.n_jobs, verbose=self.verbose, doing=doing
-        )
-
     def _learn(self, n_words, descriptors, seed):
         return VisualVocabulary(
             n_words,
             max_iter=self.max_iter,
-            library=self.library,
+            backend=self.backend,
             n_jobs=self.n_jobs,
             random_state=int(seed),
         ).fit(descriptors)
@@ -267,9 +244,12 @@ class BlockVisterms(
     def _n_features_out(self):
         return self.n_words
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "vocabulary_")
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
+        tags.requires_fit = True
         return tags
 
 

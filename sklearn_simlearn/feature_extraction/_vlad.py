@@ -1,13 +1,14 @@
 """Vectors of locally aggregated descriptors, and power normalisation."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import (
     BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
     OneToOneFeatureMixin,
     TransformerMixin,
 )
@@ -20,20 +21,20 @@ from sklearn_simlearn._core.sklearn import (
     DocLinkMixin,
     Interval,
     StrOptions,
+    as_configured,
     fit_context,
     get_chunk_n_rows,
 )
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
-from sklearn_simlearn.base import replacing_state
-from sklearn_simlearn.feature_extraction._vocabulary import (
-    VisualVocabulary,
+from sklearn_simlearn.feature_extraction._descriptors import (
+    DescriptorTransformer,
     check_descriptors,
 )
+from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
+from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
 
 
-class VLAD(
-    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class VLAD(DescriptorTransformer):
     r"""Vectors of locally aggregated descriptors.
 
     For each word :math:`c_i`, the differences to all descriptors :math:`x` of an image
@@ -63,11 +64,8 @@ class VLAD(
     max_iter : int, default=20
         Iterations of k-means.
 
-    library : {"auto", "faiss", "sklearn"}, default="auto"
+    backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means, as in :class:`VisualVocabulary`.
-
-    n_jobs : int, default=None
-        Number of threads.
 
     random_state : int, RandomState instance or None, default=None
         Random state of the start of k-means.
@@ -76,9 +74,6 @@ class VLAD(
     ----------
     vocabularies_ : list of VisualVocabulary
         The vocabularies.
-
-    n_features_in_ : int
-        Number of components of a descriptor.
 
     References
     ----------
@@ -102,9 +97,9 @@ class VLAD(
         "power": [Interval(Real, 0, None, closed="neither")],
         "intra_normalize": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "library": [StrOptions({"auto", "faiss", "sklearn"})],
-        "n_jobs": [Integral, None],
+        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
         "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -115,54 +110,36 @@ class VLAD(
         power: float = 0.5,
         intra_normalize: bool = True,
         max_iter: int = 20,
-        library: str = "auto",
-        n_jobs: int | None = None,
+        backend: str = "auto",
         random_state: Any = None,
+        n_jobs: int | None = None,
     ):
         self.n_words = n_words
         self.n_vocabularies = n_vocabularies
         self.power = power
         self.intra_normalize = intra_normalize
         self.max_iter = max_iter
-        self.library = library
-        self.n_jobs = n_jobs
+        self.backend = backend
         self.random_state = random_state
+        self.n_jobs = n_jobs
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
-        """Learn the vocabularies.
+    def _fit(self, X):
+        rng = check_random_state(self.random_state)
+        descriptors = check_descriptors(X)[1]
+        self.vocabularies_ = [
+            VisualVocabulary(
+                self.n_words,
+                max_iter=self.max_iter,
+                points_per_word=None,
+                backend=self.backend,
+                n_jobs=self.n_jobs,
+                random_state=rng.randint(np.iinfo(np.int32).max),
+            ).fit([descriptors])
+            for _ in range(self.n_vocabularies)
+        ]
+        self.n_features_in_ = descriptors.shape[1]
 
-        Parameters
-        ----------
-        X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
-            Descriptors of the training images.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The transformer itself.
-        """
-        with replacing_state(self):
-            rng = check_random_state(self.random_state)
-            descriptors = check_descriptors(X)[1]
-            self.vocabularies_ = [
-                VisualVocabulary(
-                    self.n_words,
-                    max_iter=self.max_iter,
-                    points_per_word=None,
-                    library=self.library,
-                    n_jobs=self.n_jobs,
-                    random_state=rng.randint(np.iinfo(np.int32).max),
-                ).fit([descriptors])
-                for _ in range(self.n_vocabularies)
-            ]
-            self.n_features_in_ = descriptors.shape[1]
-        return self
-
-    def transform(self, X) -> np.ndarray:
+    def transform(self, X: LocalFeatures | Sequence[ArrayLike]) -> np.ndarray:
         """Return the vectors of images.
 
         Parameters
@@ -223,11 +200,6 @@ class VLAD(
     def _n_features_out(self):
         return self.n_vocabularies * self.n_words * self.n_features_in_
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        return tags
-
 
 class PowerNormalizer(
     DocLinkMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
@@ -278,7 +250,7 @@ class PowerNormalizer(
         self.norm = norm
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: MatrixLike, y=None) -> Self:
+    def fit(self, X: MatrixLike, y: object = None) -> Self:
         """Check the parameters. Nothing is learned.
 
         Parameters
@@ -311,7 +283,9 @@ class PowerNormalizer(
         """
         check_is_fitted(self, "n_features_in_")
         X = power(check_rows(self, X, reset=False), self.power)
-        return X if self.norm is None else normalize(X, self.norm, copy=False)
+        if self.norm is not None:
+            X = normalize(X, self.norm, copy=False)
+        return as_configured(X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

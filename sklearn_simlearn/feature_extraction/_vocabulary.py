@@ -1,5 +1,6 @@
 """Vocabulary of visual words, and histograms of them."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from tempfile import TemporaryFile
 from typing import Any, Self
@@ -7,29 +8,26 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.sklearn import (
-    DocLinkMixin,
     Interval,
     StrOptions,
-    fit_context,
-    num_samples,
+    as_configured,
 )
 from sklearn_simlearn._core.threads import count_threads
-from sklearn_simlearn.base import replacing_state
+from sklearn_simlearn._core.typing import SparseRows
+from sklearn_simlearn.feature_extraction._descriptors import (
+    DescriptorTransformer,
+    check_descriptors,
+)
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._words import (
     StackedRows,
     WordSearch,
-    choose_library,
+    choose_backend,
     float_blocks,
     learn_words,
     learn_words_by_cell,
@@ -44,9 +42,7 @@ SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
 MAX_MEMORY = 2**32
 
 
-class VisualVocabulary(
-    DocLinkMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class VisualVocabulary(DescriptorTransformer):
     r"""Histograms of visual words.
 
     The words are the centres of a k-means clustering of the descriptors of the training
@@ -87,12 +83,9 @@ class VisualVocabulary(
         Largest number of training descriptors per word for k-means, drawn at random. If
         None, all descriptors are used.
 
-    library : {"auto", "faiss", "sklearn"}, default="auto"
+    backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means and search. "auto" selects FAISS if it is installed, and
         scikit-learn otherwise.
-
-    n_jobs : int, default=None
-        Number of threads.
 
     random_state : int, RandomState instance or None, default=None
         Random state of the selection of descriptors and of the start of k-means. Pass
@@ -104,14 +97,11 @@ class VisualVocabulary(
         The words. They can be passed to
         :class:`~sklearn_simlearn.SparseMahalanobisLearner` as `words`.
 
-    library_ : {"faiss", "sklearn"}
+    backend_ : {"faiss", "sklearn"}
         Library that was used for k-means.
 
     sigma_ : float
         Width of soft assignment, if the assignment is soft.
-
-    n_features_in_ : int
-        Number of components of a descriptor.
 
     Notes
     -----
@@ -151,9 +141,9 @@ class VisualVocabulary(
         "sigma": [Interval(Real, 0, None, closed="neither"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "points_per_word": [Interval(Integral, 1, None, closed="left"), None],
-        "library": [StrOptions({"auto", "faiss", "sklearn"})],
-        "n_jobs": [Integral, None],
+        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
         "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -166,9 +156,9 @@ class VisualVocabulary(
         sigma: float | None = None,
         max_iter: int = 20,
         points_per_word: int | None = 256,
-        library: str = "auto",
-        n_jobs: int | None = None,
+        backend: str = "auto",
         random_state: Any = None,
+        n_jobs: int | None = None,
     ):
         self.n_words = n_words
         self.assignment = assignment
@@ -177,12 +167,12 @@ class VisualVocabulary(
         self.sigma = sigma
         self.max_iter = max_iter
         self.points_per_word = points_per_word
-        self.library = library
-        self.n_jobs = n_jobs
+        self.backend = backend
         self.random_state = random_state
+        self.n_jobs = n_jobs
 
     @classmethod
-    def from_words(cls, words: ArrayLike, **params) -> Self:
+    def from_words(cls, words: ArrayLike, **params: Any) -> Self:
         """Return a fitted vocabulary of given words.
 
         Parameters
@@ -207,53 +197,34 @@ class VisualVocabulary(
                 "sigma=None is estimated from descriptors, which are not available "
                 "here. Pass a number."
             )
-        self._set_words(words, choose_library(self.library, self.search), self.sigma)
+        self._set_words(words, choose_backend(self.backend, self.search), self.sigma)
         return self
 
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None) -> Self:
-        """Learn the words.
-
-        Parameters
-        ----------
-        X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
-            Descriptors of the training images. Their division into arrays has no effect
-            on the words. Arrays may be mapped from files.
-
-        y : Ignored
-            Not used, present for API consistency.
-
-        Returns
-        -------
-        self : object
-            The vocabulary itself.
-        """
-        library = choose_library(self.library, self.search)
+    def _fit(self, X):
+        backend = choose_backend(self.backend, self.search)
         descriptors = check_descriptors(X, join=False)[1]
         if len(descriptors) < self.n_words:
             raise ValueError(
                 f"n_words={self.n_words} requires at least as many descriptors; got "
                 f"{len(descriptors)}. Lower n_words, or fit on more images."
             )
-        with replacing_state(self):
-            rng = check_random_state(self.random_state)
-            options = {
-                "max_iter": self.max_iter,
-                "seed": rng.randint(np.iinfo(np.int32).max),
-                "n_threads": count_threads(self.n_jobs),
-            }
-            rows = self._draw(len(descriptors), rng)
-            if self.search == "exact":
-                X = gather(descriptors, rows)
-                words = learn_words(X, self.n_words, library=library, **options)
-            else:
-                words = learn_words_by_cell(descriptors, rows, self.n_words, **options)
-            self._set_words(words, library, self.sigma)
-            if self.assignment == "soft" and self.sigma is None:
-                self.sigma_ = self._estimate_sigma(descriptors, rows)
-        return self
+        rng = check_random_state(self.random_state)
+        options = {
+            "max_iter": self.max_iter,
+            "seed": rng.randint(np.iinfo(np.int32).max),
+            "n_threads": count_threads(self.n_jobs),
+        }
+        rows = self._draw(len(descriptors), rng)
+        if self.search == "exact":
+            X = gather(descriptors, rows)
+            words = learn_words(X, self.n_words, backend=backend, **options)
+        else:
+            words = learn_words_by_cell(descriptors, rows, self.n_words, **options)
+        self._set_words(words, backend, self.sigma)
+        if self.assignment == "soft" and self.sigma is None:
+            self.sigma_ = self._estimate_sigma(descriptors, rows)
 
-    def transform(self, X) -> sparse.csr_array:
+    def transform(self, X: LocalFeatures | Sequence[ArrayLike]) -> SparseRows:
         """Return histograms of words.
 
         Parameters
@@ -263,7 +234,7 @@ class VisualVocabulary(
 
         Returns
         -------
-        H : csr_array of shape (n_images, n_words), dtype float32
+        H : sparse CSR of shape (n_images, n_words), dtype float32
             Counts, or sums of weights if the assignment is soft.
         """
         check_is_fitted(self)
@@ -283,7 +254,7 @@ class VisualVocabulary(
         histograms = sparse.coo_array(
             (weights.ravel(), (images, words.ravel())), shape=(n_images, n_words)
         )
-        return histograms.tocsr()
+        return as_configured(histograms.tocsr())
 
     def assign(self, X: LocalFeatures) -> LocalFeatures:
         """Return the same features with their nearest words.
@@ -338,19 +309,19 @@ class VisualVocabulary(
         rms = np.sqrt(squares.mean(dtype=np.float64))
         return float(max(SIGMA * rms, np.finfo(np.float32).tiny))
 
-    def _set_words(self, words, library, sigma):
-        self.words_, self.library_ = words, library
+    def _set_words(self, words, backend, sigma):
+        self.words_, self.backend_ = words, backend
         self.n_features_in_ = words.shape[1]
         if self.assignment == "soft":
             self.sigma_ = sigma
         if self.search != "exact":
-            self._index = WordSearch(words, library=library, search=self.search)
+            self._index = WordSearch(words, backend=backend, search=self.search)
 
     def _find(self, block, n_neighbors):
         if not hasattr(self, "_index"):
             self._index = WordSearch(
                 self.words_,
-                library=self.library_,
+                backend=self.backend_,
                 search=self.search,
                 graph=getattr(self, "_graph", None),
             )
@@ -367,11 +338,6 @@ class VisualVocabulary(
         if index is not None and self.search != "exact":
             state["_graph"] = index.to_bytes()
         return state
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        return tags
 
 
 def gather(
@@ -402,67 +368,3 @@ def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
         # scaling.
         weights = np.exp((squares[:, :1] - squares) / (2 * sigma) / sigma)
     return weights / weights.sum(axis=1, keepdims=True)
-
-
-def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
-    """Return the offsets of images among the descriptors, and the descriptors.
-
-    Parameters
-    ----------
-    X : LocalFeatures, or sequence of arrays of shape (n_points, n_components)
-
-    n_components : int, default=None
-        Required number of components; any number if None.
-
-    join : bool, default=True
-        Concatenate the arrays of several images; otherwise use them without a copy.
-
-    Returns
-    -------
-    offsets : ndarray of shape (n_images + 1,)
-
-    descriptors : ndarray or StackedRows of shape (n_points, n_components)
-    """
-    if isinstance(X, LocalFeatures):
-        if X.descriptors is None:
-            raise ValueError(
-                "The features have no descriptors. Extract or load them with "
-                "descriptors."
-            )
-        offsets, descriptors = X.offsets, X.descriptors
-    else:
-        if isinstance(X, np.ndarray) and X.ndim == 2:
-            raise ValueError(
-                "X is one array of 2 dimensions, but descriptors must be grouped by "
-                "image. Pass LocalFeatures, or a list with one array per image."
-            )
-        parts = [_check_part(part, i) for i, part in enumerate(X)]
-        if num_samples(parts) == 0:
-            raise ValueError("There are no images: X is empty.")
-        widths = {part.shape[1] for part in parts}
-        if len(widths) > 1:
-            raise ValueError(
-                "All descriptors must have the same number of components; got "
-                f"{sorted(widths)}."
-            )
-        offsets = np.append(0, np.cumsum([len(part) for part in parts]))
-        if len(parts) == 1:
-            descriptors = parts[0]
-        else:
-            descriptors = np.concatenate(parts) if join else StackedRows(parts)
-    if n_components is not None and descriptors.shape[1] != n_components:
-        raise ValueError(
-            f"The descriptors have {descriptors.shape[1]} components, but those of the "
-            f"training images had {n_components}."
-        )
-    return offsets, descriptors
-
-
-def _check_part(part, i):
-    part = np.asarray(part)
-    if part.ndim != 2 or part.dtype.kind not in "biuf" or part.shape[1] == 0:
-        raise ValueError(
-            "Descriptors of an image must be numbers of shape (n_points, "
-            f"n_components); got {part.dtype} of shape {part.shape} for image {i}."
-        )
-    return part

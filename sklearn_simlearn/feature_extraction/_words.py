@@ -4,8 +4,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestNeighbors
 
+from sklearn_simlearn._core.optional import has_faiss, import_optional
+from sklearn_simlearn._core.progress import show_step
 from sklearn_simlearn._core.threads import faiss_threads
-from sklearn_simlearn.feature_extraction._optional import has_faiss, import_optional
 
 # Number of descriptors that are converted and compared at a time.
 BLOCK = 2**16
@@ -13,6 +14,10 @@ BLOCK = 2**16
 # k-means in two levels: number of descriptors per cell for the first level, and bytes
 # of descriptors that are held at a time in the second level.
 POINTS_PER_CELL, MAX_CELL_BYTES = 256, 2**29
+
+# Iterations of k-means with fewer distances use one thread, because several threads
+# would mostly wait for each other.
+MIN_THREADED = 2**23
 
 # Chosen on UKbench descriptors with `benchmarks/bench_features.py`: more than 99.5 % of
 # the descriptors get their nearest word. For larger vocabularies than that of UKbench,
@@ -22,23 +27,23 @@ HNSW_LINKS, HNSW_BUILD, HNSW_SEARCH, HNSW_WORDS = 16, 200, 32, 20_000
 IVF_PROBED = 1 / 6  # share of the cells that is searched
 
 
-def choose_library(library: str, search: str) -> str:
-    """Return the library to use; an approximate search requires FAISS."""
+def choose_backend(backend: str, search: str) -> str:
+    """Return the backend to use; an approximate search requires FAISS."""
     if search != "exact":
-        if library == "sklearn":
+        if backend == "sklearn":
             raise ValueError(
                 f"search={search!r} requires FAISS, because scikit-learn searches "
-                "exactly. Pass library='faiss' or 'auto'."
+                "exactly. Pass backend='faiss' or 'auto'."
             )
-        library = "faiss"
-    elif library == "auto":
-        library = "faiss" if has_faiss() else "sklearn"
-    if library == "faiss":
+        backend = "faiss"
+    elif backend == "auto":
+        backend = "faiss" if has_faiss() else "sklearn"
+    if backend == "faiss":
         import_optional("faiss", "vision", f"A vocabulary with search={search!r}")
-    return library
+    return backend
 
 
-def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
+def learn_words(X, n_words, *, backend, max_iter, seed, n_threads):
     """Return the centres of k-means, which starts from random descriptors.
 
     Parameters
@@ -50,19 +55,20 @@ def learn_words(X, n_words, *, library, max_iter, seed, n_threads):
     -------
     words : ndarray of shape (n_words, n_components), dtype float32
     """
-    if library == "sklearn":
+    if backend == "sklearn":
         kmeans = KMeans(
             n_words, init="random", n_init=1, max_iter=max_iter, random_state=seed
         )
         return kmeans.fit(X).cluster_centers_.astype(np.float32, copy=False)
-    faiss = import_optional("faiss", "vision", "library='faiss'")
+    faiss = import_optional("faiss", "vision", "backend='faiss'")
     clustering = faiss.Clustering(X.shape[1], n_words)
     clustering.niter = max_iter
     clustering.seed = seed
     # The caller has chosen the points, so FAISS must not select some of them.
     clustering.min_points_per_centroid = 1
     clustering.max_points_per_centroid = len(X) // n_words + 1
-    with faiss_threads(n_threads):
+    is_small = len(X) * n_words < MIN_THREADED
+    with faiss_threads(1 if is_small else n_threads):
         clustering.train(X, faiss.IndexFlatL2(X.shape[1]))
     words = faiss.vector_to_array(clustering.centroids)
     return words.reshape(n_words, X.shape[1])
@@ -88,13 +94,13 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
     -------
     words : ndarray of shape (n_words, n_components), dtype float32
     """
-    options = {"library": "faiss", "max_iter": max_iter, "n_threads": n_threads}
+    options = {"backend": "faiss", "max_iter": max_iter, "n_threads": n_threads}
     rows = np.arange(len(X)) if rows is None else rows
     n_cells = round(n_words**0.5)
     places = np.linspace(0, len(rows) - 1, min(len(rows), POINTS_PER_CELL * n_cells))
     few = take_floats(X, rows[places.astype(np.int64)])
     centers = learn_words(few, n_cells, seed=seed, **options)
-    search = WordSearch(centers, library="faiss", search="exact")
+    search = WordSearch(centers, backend="faiss", search="exact")
     cells = np.empty(len(rows), dtype=np.int32)
     for start, block in float_blocks(X, rows):
         cells[start : start + len(block)] = search.find(block, 1, n_threads)[1].ravel()
@@ -114,6 +120,7 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
         order = np.argsort(cells[members], kind="stable")
         points = take_floats(X, rows[members], places=np.argsort(order))
         for cell in range(first, last):
+            show_step("cells of words", f"{cell + 1} of {n_cells}")
             stop, word_stop = stops[cell] - before, word_stops[cell]
             word_start = word_stops[cell - 1] if cell else 0
             if word_start < word_stop:
@@ -135,7 +142,7 @@ class WordSearch:
     ----------
     words : ndarray of shape (n_words, n_components), dtype float32
 
-    library : {"faiss", "sklearn"}
+    backend : {"faiss", "sklearn"}
 
     search : {"exact", "hnsw", "ivf"}
 
@@ -143,9 +150,9 @@ class WordSearch:
         Result of `to_bytes`, opened instead of building a graph.
     """
 
-    def __init__(self, words, *, library, search, graph=None):
-        self._library = library
-        if library == "sklearn":
+    def __init__(self, words, *, backend, search, graph=None):
+        self._backend = backend
+        if backend == "sklearn":
             self._index = NearestNeighbors(algorithm="brute").fit(words)
             return
         faiss = import_optional("faiss", "vision", f"search={search!r}")
@@ -172,7 +179,7 @@ class WordSearch:
 
     def find(self, X, n_neighbors, n_threads):
         """Return squared distances and words of float32 descriptors, nearest first."""
-        if self._library == "faiss":
+        if self._backend == "faiss":
             with faiss_threads(n_threads):
                 if self._cells is None:
                     return self._index.search(X, n_neighbors)

@@ -1,6 +1,10 @@
-"""Ranking measures, per query and averaged, and the scorers made of them."""
+"""Ranking measures, per query and averaged, and scorers."""
 
-from sklearn_simlearn._core.judgements import Judgements, judgements_from_table
+from sklearn_simlearn._core.judgements import (
+    Judgements,
+    judgements_from_table,
+    judgements_from_triplets,
+)
 from sklearn_simlearn._core.targets import PairwiseRelevance
 from sklearn_simlearn.metrics._precision_recall import (
     average_precision,
@@ -30,6 +34,7 @@ __all__ = [
     "RetrievalScorer",
     "average_precision",
     "judgements_from_table",
+    "judgements_from_triplets",
     "map_scorer",
     "mean_average_precision",
     "ndcg_at_k",

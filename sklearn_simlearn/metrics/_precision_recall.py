@@ -42,27 +42,27 @@ def average_precision(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Average precision of each query.
+    """Compute the average precision of each query.
 
-    The mean, over the relevant items of a query, of the precision at their ranks.
+    The average precision is the mean precision at the ranks of the relevant items.
     Published figures differ by the choices below; see the
     :ref:`User Guide <measures>`.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
         Order of items of equal similarity: the exact expectation over all orders; one
         step of the precision-recall curve for all of them, as in
-        :func:`sklearn.metrics.average_precision_score`; relevant ones first; relevant
-        ones last; lower columns first.
+        :func:`sklearn.metrics.average_precision_score`; relevant items first; relevant
+        items last; lower columns first.
 
     interpolation : {"step", "trapezoid"}, default="step"
         Area under the precision-recall curve by its right end points, as in
@@ -82,8 +82,8 @@ def average_precision(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -138,23 +138,23 @@ def mean_average_precision(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> float:
-    """Mean over the queries of :func:`average_precision`.
+    """Compute the mean of :func:`average_precision` over the queries.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
         Order of items of equal similarity: the exact expectation over all orders; one
         step of the precision-recall curve for all of them, as in
-        :func:`sklearn.metrics.average_precision_score`; relevant ones first; relevant
-        ones last; lower columns first.
+        :func:`sklearn.metrics.average_precision_score`; relevant items first; relevant
+        items last; lower columns first.
 
     interpolation : {"step", "trapezoid"}, default="step"
         Area under the precision-recall curve by its right end points, as in
@@ -174,8 +174,8 @@ def mean_average_precision(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
@@ -226,7 +226,7 @@ def precision_recall_curve(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolated precision at fixed levels of recall, averaged over the queries.
+    """Compute the mean interpolated precision at fixed levels of recall.
 
     The precision at recall r is the best precision at any rank where recall is at
     least r, the convention of trec_eval.
@@ -234,25 +234,25 @@ def precision_recall_curve(
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     recall_levels : array-like of shape (n_levels,), default=None
         Levels between 0 and 1; 0, 0.01, ..., 1 if None.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        What becomes of items of equal similarity: relevant ones evenly mixed among
-        the others, relevant ones first, relevant ones last, or lower columns first.
+        Order of items of equal similarity: relevant items evenly mixed among the
+        others, relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        What a query with no relevant item is worth, as for :func:`average_precision`.
+        Value of a query without a relevant item, as for :func:`average_precision`.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        Items to take off the lists, as for :func:`average_precision`.
+        Items to remove from the lists, as for :func:`average_precision`.
 
     average : bool, default=True
         Return the mean curve instead of one curve per query.
@@ -295,11 +295,11 @@ def precision_recall_curve(
 
 
 def interpolated_precision(ranks: Ranks, levels: np.ndarray) -> np.ndarray:
-    """Highest precision from each level of recall on, NaN where nothing is relevant."""
+    """Return the highest precision from each recall on; NaN without relevant items."""
     best = np.empty(len(ranks.n_above))
     best_precision_from(ranks.offsets, ranks.n_above, ranks.n_tied, best)
-    # The first relevant item at which recall reaches the level, where 1e-9 forgives
-    # the rounding of levels such as 0.1.
+    # The first relevant item at which recall reaches the level. 1e-9 allows for the
+    # rounding of levels such as 0.1.
     some = ranks.n_relevant > 0
     place = np.ceil(ranks.n_relevant[some, None] * levels - 1e-9).astype(np.int64) - 1
     curve = np.full((len(some), len(levels)), np.nan)
@@ -308,7 +308,7 @@ def interpolated_precision(ranks: Ranks, levels: np.ndarray) -> np.ndarray:
 
 
 def check_recall_levels(levels: ArrayLike | None) -> np.ndarray:
-    """Check levels of recall; 0, 0.01, ..., 1 if None."""
+    """Return checked levels of recall; 0, 0.01, ..., 1 if None."""
     if levels is None:
         return np.linspace(0, 1, 101)
     levels = np.asarray(levels, dtype=np.float64)

@@ -1,10 +1,9 @@
-"""Measured queries: of an estimator or of matrices, in blocks that bound the memory."""
+"""Measure queries of an estimator or of matrices, in blocks that bound the memory."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array, gen_batches
@@ -17,17 +16,15 @@ from sklearn_simlearn._core.groups import (
     set_relevance,
 )
 from sklearn_simlearn._core.judgements import Judgements
-from sklearn_simlearn._core.relevance import (
-    Relevance,
-    check_query_mask,
-    check_relevance,
-    stack_targets,
-)
+from sklearn_simlearn._core.relevance import Relevance, check_relevance, stack_targets
+from sklearn_simlearn._core.rows import check_query_mask
 from sklearn_simlearn._core.sklearn import (
     check_sample_weight,
     get_chunk_n_rows,
     num_samples,
 )
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.unwrap import Model, find_model
 from sklearn_simlearn.metrics._measure import Measure, Ranks, rank_relevant_items
@@ -38,7 +35,7 @@ from sklearn_simlearn.metrics._measure import Measure, Ranks, rank_relevant_item
 def measure_queries(
     estimator: Any,
     X: MatrixLike,
-    y: Any,
+    y: TargetLike,
     measures: dict[str, Callable[[Ranks], np.ndarray]],
     *,
     counts_self: set[str] | frozenset[str] = frozenset(),
@@ -54,11 +51,11 @@ def measure_queries(
     Parameters
     ----------
     measures : dict of callable
-        From :class:`Ranks` of some queries to one value, or row, for each.
+        Functions of :class:`Ranks` that return one value, or row, per query.
 
     counts_self : set of str
-        Measures for which a query is an item too, relevant to itself. For the others
-        it is taken off its own list.
+        Measures for which a query is also an item, relevant to itself. For the others,
+        the query is removed from its own list.
 
     graded : bool
         Whether some measure uses the weights in a relevance matrix.
@@ -68,15 +65,15 @@ def measure_queries(
         of `X`.
 
     groups : array-like of shape (n_samples,) or None
-        Samples that query together; each on its own if None.
+        Samples that query together; if None, each sample queries alone.
 
     Returns
     -------
     sets : Sets
-        What queries: sets of samples, of one sample each without groups.
+        Sets of samples that query; of one sample each without groups.
 
     values : dict of ndarray
-        What each measure returned, one entry per set.
+        Values of each measure, one entry per set.
     """
     model = find_model(estimator)
     X = read_partitions(X)
@@ -90,7 +87,7 @@ def measure_queries(
     else:
         X, items = model.prepare_queries(X), task.items
     compare = model.compare_with(
-        items, in_groups=groups is not None, n_threads=effective_n_jobs(n_jobs)
+        items, in_groups=groups is not None, n_threads=count_threads(n_jobs)
     )
 
     blocks = []
@@ -100,8 +97,8 @@ def measure_queries(
         similarity = compare(X, block.rows, block.of_row)
         if np.isnan(similarity).any():
             raise ValueError(
-                f"The similarity of {estimator!r} is NaN for some pairs, so there is "
-                "no ranking to score."
+                f"The similarity of {estimator!r} is NaN for some pairs, so they "
+                "cannot be ranked."
             )
         options = {"ties": ties, "n_jobs": n_jobs}
         ranks = ranks_with_self = rank_relevant_items(relevant, similarity, **options)
@@ -125,14 +122,14 @@ class _Task(NamedTuple):
     Attributes
     ----------
     sets : Sets
-        Samples that query together, or one by one.
+        Samples that query together or alone.
 
     items : prepared samples or None
         Items to rank for every query; None for the samples themselves.
 
     find_relevance : callable
-        From some of the sets, and whether relevance is graded, to the relevance of all
-        items to them; negative for items that are taken off the list.
+        Function of some of the sets, and of whether relevance is graded, that returns
+        the relevance of all items; negative for items that are removed from the list.
     """
 
     sets: Sets
@@ -143,12 +140,12 @@ class _Task(NamedTuple):
 def _sample_task(
     model: Model,
     X: MatrixLike,
-    y: Any,
+    y: TargetLike,
     database: tuple[Any, Any] | None,
     query_mask: ArrayLike | None,
     groups: ArrayLike | None,
 ) -> _Task:
-    """Samples that query each other, or a database of samples."""
+    """Return the task of samples that query each other, or a database of samples."""
     n_samples = num_samples(X)
     has_database = database is not None
     relevance = check_relevance(y, n_samples=n_samples, has_database=has_database)
@@ -167,7 +164,7 @@ def _sample_task(
 def _relevance_of(
     relevance: Relevance, n_before: int | None
 ) -> Callable[[Sets, bool], np.ndarray]:
-    """Function that finds the relevance of samples, or of those after `n_before`."""
+    """Return a function that finds the relevance of samples after `n_before`."""
 
     def find_relevance(block: Sets, graded: bool) -> np.ndarray:
         items = slice(n_before or 0, len(relevance))
@@ -187,7 +184,7 @@ def _judged_task(
     query_mask: ArrayLike | None,
     groups: ArrayLike | None,
 ) -> _Task:
-    """Queries that search in the documents they were judged against."""
+    """Return the task of queries that search the documents of judgements."""
     if num_samples(X) != len(y):
         raise ValueError(
             f"X and y must have the same number of queries; got {num_samples(X)} and "
@@ -196,7 +193,7 @@ def _judged_task(
     model.refuse_steps_of_queries()
     if model.is_pairwise:
         raise TypeError(
-            "A precomputed similarity has no documents to compare with: Judgements "
+            "A precomputed similarity has no documents to compare with. Judgements "
             "need an estimator that takes samples."
         )
     sets = _find_sets(model, np.ones(len(y), dtype=bool), query_mask, groups)
@@ -265,12 +262,12 @@ def measure_matrices(
     sample_weight: ArrayLike | None,
     n_jobs: int | None,
 ) -> np.ndarray | float:
-    """Measure rankings that are given as matrices; the body of every public measure.
+    """Measure rankings that are given as matrices.
 
     Parameters
     ----------
     options : dict
-        Options of this measure alone. The others are those that all measures share.
+        Options of this measure only. The other parameters are common to all measures.
 
     Returns
     -------
@@ -300,7 +297,7 @@ def values_per_query(
     ties: str,
     n_jobs: int | None,
 ) -> np.ndarray:
-    """Check the input and measure its ranks, in blocks that bound the scratch."""
+    """Check the input and measure its ranks, in blocks that bound the memory."""
     similarity = check_array(
         similarity,
         dtype=[np.float64, np.float32],
@@ -321,7 +318,7 @@ def values_per_query(
 
     def measure_block(block: slice) -> np.ndarray:
         if np.isnan(similarity[block]).any():
-            raise ValueError("similarity contains NaN: no rank can be given to it.")
+            raise ValueError("similarity contains NaN, which cannot be ranked.")
         ranks = rank_relevant_items(
             _dense_rows(relevance, block),
             similarity[block],
@@ -337,7 +334,7 @@ def values_per_query(
 
 
 def rows_per_block(n_items: int, n_queries: int) -> int:
-    """Queries whose similarity, relevance and ranks fit in the working memory."""
+    """Return the number of queries whose arrays fit in the working memory."""
     return get_chunk_n_rows(32 * n_items, max_n_rows=n_queries)
 
 
@@ -360,12 +357,12 @@ def _check_mask(mask: MatrixLike, name: str, shape: tuple[int, ...]) -> Matrix:
 
 
 def check_query_weight(sample_weight: ArrayLike, X: MatrixLike) -> np.ndarray:
-    """Check weights of the samples as queries."""
+    """Return checked weights of the samples as queries."""
     return check_sample_weight(sample_weight, X, ensure_non_negative=True)
 
 
 def settle_empty(value: np.ndarray, empty: str) -> np.ndarray:
-    """Values per query with those of no relevant item skipped, zero, or refused."""
+    """Skip, set to zero or refuse the values of queries without a relevant item."""
     nothing = np.isnan(value) if value.ndim == 1 else np.isnan(value[:, 0])
     if empty == "error" and nothing.any():
         raise ValueError(
@@ -381,7 +378,7 @@ def settle_empty(value: np.ndarray, empty: str) -> np.ndarray:
 def mean_over_queries(
     value: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> float:
-    """Mean over the queries that have a value; weighted if asked."""
+    """Return the mean, weighted if weights are given, over queries with a value."""
     counts = ~np.isnan(value)
     if not counts.any():
         raise ValueError(

@@ -32,16 +32,16 @@ def precision_at_k(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Share of relevant items among the first `k`.
+    """Compute the share of relevant items among the first `k`.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     k : int, default=10
         Number of ranks. The denominator is always `k`, also where a list is shorter or
@@ -49,7 +49,7 @@ def precision_at_k(
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         Order of items of equal similarity: the exact expectation over all orders,
-        relevant ones first, relevant ones last, or lower columns first.
+        relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
         Value of a query with no relevant item: NaN, which the mean leaves out, zero,
@@ -57,8 +57,8 @@ def precision_at_k(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -111,16 +111,16 @@ def recall_at_k(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Share of the relevant items that are among the first `k`.
+    """Compute the share of the relevant items that are among the first `k`.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     k : int, default=10
         Number of ranks. The denominator is the number of relevant items, also where it
@@ -128,7 +128,7 @@ def recall_at_k(
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         Order of items of equal similarity: the exact expectation over all orders,
-        relevant ones first, relevant ones last, or lower columns first.
+        relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
         Value of a query with no relevant item: NaN, which the mean leaves out, zero,
@@ -136,8 +136,8 @@ def recall_at_k(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -189,20 +189,20 @@ def r_precision(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Precision at the rank that equals the number of relevant items.
+    """Compute the precision at the rank that equals the number of relevant items.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         Order of items of equal similarity: the exact expectation over all orders,
-        relevant ones first, relevant ones last, or lower columns first.
+        relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
         Value of a query with no relevant item: NaN, which the mean leaves out, zero,
@@ -210,8 +210,8 @@ def r_precision(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -264,23 +264,23 @@ def reciprocal_rank(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """One over the rank of the first relevant item.
+    """Compute the reciprocal of the rank of the first relevant item.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     k : int, default=None
         Zero where the first relevant item comes after rank `k`.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         Order of items of equal similarity: the exact expectation over all orders,
-        relevant ones first, relevant ones last, or lower columns first.
+        relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
         Value of a query with no relevant item: NaN, which the mean leaves out, zero,
@@ -288,8 +288,8 @@ def reciprocal_rank(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -343,16 +343,16 @@ def ndcg_at_k(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Normalised discounted cumulative gain of the first `k` items.
+    """Compute the normalised discounted cumulative gain of the first `k` items.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     k : int, default=None
         Number of ranks that count; all of them if None. The denominator is the gain of
@@ -373,8 +373,8 @@ def ndcg_at_k(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.
@@ -426,7 +426,7 @@ def top4_score(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Number of relevant items among the first four: UKbench's N-S score.
+    """Count the relevant items among the first four: UKbench's N-S score.
 
     Every object of UKbench has four images and each of them queries all images, itself
     included, so that 4 is perfect. A query that is in the database counts: leave it in
@@ -435,15 +435,15 @@ def top4_score(
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
-        Positive where an item is relevant to a query, zero where it is not, negative
-        where it is junk. A boolean matrix is accepted.
+        Positive if an item is relevant to a query, zero if it is not, negative if it is
+        junk. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
-        Larger is more similar; no NaN.
+        Larger is more similar. NaN is not allowed.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
         Order of items of equal similarity: the exact expectation over all orders,
-        relevant ones first, relevant ones last, or lower columns first.
+        relevant items first, relevant items last, or lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
         Value of a query with no relevant item: NaN, which the mean leaves out, zero,
@@ -451,8 +451,8 @@ def top4_score(
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True where an item is taken off a query's list, or off every list, before ranks
-        are counted.
+        True if an item is removed from the list of a query, or from every list, before
+        ranks are counted.
 
     average : bool, default=False
         Return the mean over the queries instead of one value per query.

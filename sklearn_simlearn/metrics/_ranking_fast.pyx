@@ -7,8 +7,8 @@ cumulative sum over the gaps gives the ranks. See doc/user_guide/measures.rst.
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
-from libc.math cimport NAN
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.math cimport NAN, exp2
+from libc.stdint cimport INT32_MIN, int8_t, int32_t, int64_t
 import numpy as np
 
 cdef extern from "simd.h":
@@ -24,8 +24,12 @@ cdef extern from "simd.h":
     int32_t count_equal_double(
         const double* keys, const double* scores, Py_ssize_t n_scores,
         const int32_t* position) noexcept nogil
+    int32_t mark_relevant(
+        const int32_t* bits, const int8_t* relevance, Py_ssize_t n, int32_t* keys
+    ) noexcept nogil
+    int32_t count_key(const int32_t* keys, Py_ssize_t n, int32_t key) noexcept nogil
 
-# What becomes of an irrelevant item whose score equals that of a relevant one.
+# Rank of an irrelevant item whose score equals that of a relevant one.
 cdef enum:
     SHARE = 0  # it stays tied: both get the same interval of ranks
     AFTER = 1  # it is ranked after the relevant items (optimistic)
@@ -47,7 +51,7 @@ def rank_relevant(
     int32_t[::1] n_tied,                 # out: items of the same rank, itself included
     int32_t[::1] item,                   # out: column
 ):
-    """Ranks of the relevant items of each query, best first.
+    """Find the ranks of the relevant items of each query, best first.
 
     Slot j of the outputs belongs to the relevant item that occupies ranks
     n_above[j] + 1 to n_above[j] + n_tied[j], each with equal probability; only
@@ -111,13 +115,13 @@ cdef void rank_one(
             n_groups += 1
     start[n_groups] = n_relevant
     n_padded = padded_length(n_groups)
-    # No score is NaN, so what pads the keys is neither greater than one nor equal.
+    # The padding is NaN, which is neither greater than nor equal to any score.
     for group in range(n_groups, n_padded + 1):
         keys_scratch[group] = NAN
 
     # between[group]: irrelevant items between two groups. gap[slot]: those of a
     # group's own score that a rule puts before the slot. tied[group]: those that stay
-    # tied (SHARE), or the relevant items of the group that have gone by (INDEX).
+    # tied (SHARE), or the relevant items of the group so far (INDEX).
     for slot in range(n_relevant + 1):
         gap[slot] = 0
         tied[slot] = 0
@@ -129,12 +133,12 @@ cdef void rank_one(
         count_greater(keys_scratch, n_padded - 1, score + first, n, position)
         for j in range(n):
             if relevance[first + j] != 0:
-                # The last place is for what is not counted; its key equals nothing.
+                # The last place is for items that are not counted.
                 if ties == INDEX and relevance[first + j] > 0:
                     position[j] = -1 - position[j]
                 else:
                     position[j] = n_padded
-        # With INDEX, some positions are negative: no place to look for equal keys.
+        # With INDEX, some positions are negative and must not be read.
         n_equal = 1
         if ties != INDEX:
             n_equal = count_equal(keys_scratch, score + first, n, position)
@@ -196,7 +200,7 @@ cdef inline int32_t count_equal(
 
 
 cdef inline int32_t padded_length(int32_t n_keys) noexcept nogil:
-    """Room for the keys and one more, as a power of 2 that the search can handle."""
+    """Return a power of 2 above the number of keys that the search can handle."""
     cdef int32_t length = 16
     while length <= n_keys:
         length *= 2
@@ -243,7 +247,7 @@ cdef void sort_descending(
 cdef inline int64_t group_end(
     const int32_t[::1] n_above, int64_t slot, int64_t last
 ) noexcept nogil:
-    """First slot after `slot` that is ranked below it."""
+    """Return the first slot that is ranked below `slot`."""
     cdef int64_t end = slot + 1
     while end < last and n_above[end] == n_above[slot]:
         end += 1
@@ -377,3 +381,71 @@ def best_precision_from(
                 slot = end
             for j in range(offsets[query + 1] - 2, offsets[query] - 1, -1):
                 out[j] = max(out[j], out[j + 1])
+
+
+# The two functions below measure whole lists that are sorted in between. They take
+# similarities in single precision, and those that differ in the last bit only are tied.
+
+
+def mark_lists(
+    const int32_t[:, ::1] bits,          # in: the bits of the similarities
+    const int8_t[:, ::1] relevance,      # in: > 0 relevant, 0 irrelevant, < 0 removed
+    int32_t[:, ::1] keys,                # out: similarities in order, odd if relevant
+    double[::1] first,                   # out: precision at 1
+):
+    """Turn similarities into keys to sort, and measure precision at 1."""
+    cdef Py_ssize_t query, n_items = bits.shape[1]
+    cdef int32_t key
+    cdef double n_relevant
+    with nogil:
+        for query in range(bits.shape[0]):
+            key = mark_relevant(
+                &bits[query, 0], &relevance[query, 0], n_items, &keys[query, 0])
+            first[query] = 0.0
+            if key & 1:  # a relevant item; an irrelevant one of its score has key - 1
+                n_relevant = count_key(&keys[query, 0], n_items, key)
+                first[query] = n_relevant / (
+                    n_relevant + count_key(&keys[query, 0], n_items, key - 1))
+
+
+def measure_sorted(
+    const int32_t[:, ::1] keys,          # in: of `mark_lists`, rows in ascending order
+    double[::1] precision,               # out: average precision
+    double[::1] first,                   # out: precision at 1
+    double[::1] first_of_half,           # out: the same without half of the items
+):
+    """Average precision, and precision at 1 in the list and in half of it.
+
+    Tied items share their ranks, as in `sum_precisions`. If each item is missing with
+    probability 1/2, one of n tied items comes first with probability
+    2^-N (1 - 2^-n) / n, where N items are above them.
+    """
+    cdef Py_ssize_t query, n_items = keys.shape[1]
+    cdef int64_t i, N, n
+    cdef const int32_t* key
+    cdef const int32_t* last
+    cdef double R, r, total, half
+    with nogil:
+        for query in range(keys.shape[0]):
+            N, R, total, half = 0, 0.0, 0.0, 0.0
+            last = &keys[query, 0]
+            key = last + n_items - 1
+            while key >= last and key[0] != INT32_MIN:
+                n, r = 1, key[0] & 1
+                while key - n >= last and (key[-n] | 1) == (key[0] | 1):
+                    r += key[-n] & 1
+                    n += 1
+                if N == 0:
+                    first[query] = r / n
+                if N < 64:
+                    half += r * exp2(-N) * (1 - exp2(-n)) / n
+                if n == 1:  # without a branch, which could not be predicted
+                    total += r * (R + 1) / (N + 1)
+                elif r > 0:
+                    for i in range(n):
+                        total += r / n * (R + i * (r - 1) / (n - 1) + 1) / (N + i + 1)
+                N += n
+                R += r
+                key -= n
+            precision[query] = total / R
+            first_of_half[query] = half

@@ -1,4 +1,4 @@
-"""Every measure, query by query: of an estimator, and of a run."""
+"""Reports of all measures by query, for an estimator and for a run."""
 
 from collections.abc import Callable
 from numbers import Integral
@@ -10,6 +10,7 @@ from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import StrOptions, validate_params
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics._measure import (
     CUT,
@@ -44,10 +45,10 @@ from sklearn_simlearn.metrics._trec import NumberedRows, order_rows, read_rows
 def retrieval_report(
     estimator: Any,
     X: MatrixLike,
-    y: Any,
+    y: TargetLike,
     *,
     X_database: MatrixLike | None = None,
-    y_database: Any = None,
+    y_database: TargetLike | None = None,
     query_mask: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     k: int | ArrayLike = (1, 10),
@@ -57,7 +58,7 @@ def retrieval_report(
     recall_levels: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> Bunch:
-    """Measure a fitted estimator by every measure, query by query.
+    """Compute every measure for each query of a fitted estimator.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def retrieval_report(
         cosine of its output.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples, each of which queries all the others, or the documents of `y`.
+        Samples. Each of them queries the others, or the documents of `y`.
 
     y : array-like of shape (n_samples,) or (n_samples, n_columns), \
             PairwiseRelevance or Judgements
@@ -74,8 +75,8 @@ def retrieval_report(
         samples are queries, and all its documents are ranked for each of them.
 
     X_database, y_database : default=None
-        Samples to search in instead, with their targets. Judgements have documents of
-        their own and take no database.
+        Samples to search in instead, with their targets. Judgements contain the
+        documents to search in, and take no database.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
         Samples that query; all samples with relevant items if None.
@@ -128,7 +129,7 @@ def retrieval_report(
         raise ValueError("Give X_database and y_database together, or neither.")
     if X_database is not None and isinstance(y, Judgements):
         raise ValueError(
-            "Judgements have documents of their own to search in: leave out X_database "
+            "Judgements contain the documents to search in: leave out X_database "
             "and y_database."
         )
     database = None if X_database is None else (X_database, y_database)
@@ -172,7 +173,7 @@ def run_report(
     empty: Empty = "skip",
     recall_levels: ArrayLike | None = None,
 ) -> Bunch:
-    """Measure a run against qrels by every measure, query by query.
+    """Compute every measure for each query of a run.
 
     The values are those of trec_eval. A document without a judgement, or with a
     relevance of 0 or less, is not relevant. A relevant document that is not in the run
@@ -238,7 +239,7 @@ def run_report(
     n_queries, ids = len(queries), np.array(list(queries), dtype=str)
     found = read_rows(run, "score", "run", queries, documents)
 
-    # From here on the inputs are sound.
+    # From here on, the inputs are valid.
     found = found.take(found.query < n_queries)
     is_answered = np.bincount(found.query, minlength=n_queries) > 0
     if not is_answered.any():
@@ -274,7 +275,7 @@ def _rank_run(
     documents: dict[str, int],
     ties: str,
 ) -> SlotRanks:
-    """Ranks of the relevant documents; those that are not in the run have no rank."""
+    """Return ranks of the relevant documents; without a rank if not in the run."""
     judged = judged.take(judged.value > 0)
     n_documents = len(documents)
     _, hits, places = np.intersect1d(
@@ -321,7 +322,7 @@ def _rank_run(
 def _rank_rows(
     run: NumberedRows, hits: np.ndarray, documents: dict[str, int], ties: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Number of documents above each row of a run, and at the same rank."""
+    """Return the numbers of documents above each row of a run and at the same rank."""
     if ties == "trec":
         order = order_rows(run, documents)
     else:
@@ -342,13 +343,13 @@ def _rank_rows(
     return n_above, n_tied
 
 
-# -- what both reports share --
+# -- shared by both reports --
 
 
 def bind_all_measures(
     k: int | ArrayLike, ties: str, interpolation: str, levels: np.ndarray
 ) -> tuple[dict[str, Callable[[Ranks], np.ndarray]], set[str]]:
-    """All entries of a report as functions of ranks, and those that count the query."""
+    """Return all entries of a report as functions of ranks; those that count self."""
     shared = {"ties": ties, "interpolation": interpolation}
     measures: dict[str, Callable[[Ranks], np.ndarray]] = {}
     counts_self: set[str] = set()
@@ -370,7 +371,7 @@ def bind_all_measures(
 def make_report(
     names: np.ndarray, levels: np.ndarray, values: dict[str, np.ndarray], empty: str
 ) -> Bunch:
-    """Report of the values of all measures per query."""
+    """Return the report of the values of all measures per query."""
     for name in values.keys() - {"n_relevant"}:
         settle_empty(values[name], empty)
     return Bunch(query=names, recall_levels=levels, **values)

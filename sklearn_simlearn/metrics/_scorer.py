@@ -11,6 +11,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn_simlearn._core.dask import read_partitions
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import StrOptions, validate_params
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.metrics._measure import MEASURES, TIES
@@ -23,43 +24,43 @@ from sklearn_simlearn.metrics._queries import (
 
 
 class RetrievalScorer:
-    """Scorer that ranks, for `scoring=` in cross-validation and searches.
+    """Scorer of rankings, for `scoring=` in cross-validation and searches.
 
-    It scores a learner, a pipeline that ends in one (also nested), a search over
-    either, and, as the baseline, any other transformer by the cosine of its output.
+    It scores a learner, a pipeline that ends in one (also nested), or a search over one
+    of them. Any other transformer is scored by the cosine of its output, as a baseline.
 
     Parameters
     ----------
     measure : {"map", "precision", "recall", "r_precision", "reciprocal_rank", \
             "ndcg", "top4"}, default="map"
-        What is averaged over the queries; see :mod:`sklearn_simlearn.metrics`.
+        Measure that is averaged over the queries; see
+        :mod:`sklearn_simlearn.metrics`.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
-        What becomes of items of equal similarity; "threshold" goes with "map" only.
+        Treatment of items of equal similarity; "threshold" requires "map".
 
     empty : {"skip", "zero", "error"}, default="skip"
-        What a query with no relevant item is worth.
+        Treatment of queries without a relevant item.
 
     protocol : {"test", "train"}, default="test"
-        What the samples to score are searched in: each of them queries all the
-        others, or each queries the samples the estimator was fitted on. For the
-        latter, wrap the estimator in
+        Database that the samples query: the other samples ("test"), or the training
+        samples of the estimator ("train"). For "train", wrap the estimator in
         :class:`~sklearn_simlearn.model_selection.KeepTrainingData`.
 
     n_jobs : int, default=None
-        Threads over the queries.
+        Number of threads.
 
     **options : dict
-        Options of the measure, such as `k`, `interpolation` or `gain`; those that are
-        left out have the defaults of its function.
+        Options of the measure, such as `k`, `interpolation` or `gain`. The defaults are
+        those of its function.
 
     Notes
     -----
-    A fold in which some query has no irrelevant item is refused: any similarity would
-    be perfect on it, as with an unshuffled `KFold` on sorted labels.
+    The scorer raises if a query of a fold has no irrelevant item, as with an unshuffled
+    `KFold` on sorted labels: any similarity would rank perfectly.
 
-    Junk and distractors are taken from `y`. With metadata routing, the scorer takes
+    Junk and distractors are read from `y`. With metadata routing, the scorer accepts
     `query_mask`, `sample_weight` and `groups`; request them with `set_score_request`.
 
     Examples
@@ -132,17 +133,17 @@ class RetrievalScorer:
         sample_weight: bool | str | None = None,
         groups: bool | str | None = None,
     ) -> "RetrievalScorer":
-        """Say which metadata the scorer asks of a search or a cross-validation.
+        """Request metadata from a search or a cross-validation.
 
         Parameters
         ----------
         query_mask, sample_weight, groups : bool, str or None, default=None
-            True to ask for it, a string to ask for it under that name.
+            True to request the metadata, a string to request them under this name.
 
         Returns
         -------
-        self : RetrievalScorer
-            A scorer with these requests; the one it is called on is left as it was.
+        scorer : RetrievalScorer
+            A copy of the scorer with these requests.
         """
         scorer = copy(self)
         scorer._metadata_request = MetadataRequest(owner=self)
@@ -155,12 +156,12 @@ class RetrievalScorer:
         return scorer
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """What the scorer asks for, in scikit-learn's terms.
+        """Return the requested metadata.
 
         Returns
         -------
         request : MetadataRequest
-            The metadata that it takes.
+            Request of the scorer.
         """
         return self._metadata_request
 
@@ -168,7 +169,7 @@ class RetrievalScorer:
         self,
         estimator: Any,
         X: MatrixLike,
-        y: Any,
+        y: TargetLike,
         *,
         query_mask: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -182,8 +183,8 @@ class RetrievalScorer:
             A fitted learner, transformer, pipeline or search.
 
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples to score. Those of a Dask collection stay on its cluster, where they
-            are encoded and compared; blocks of similarities come from it.
+            Samples to score. Samples of a Dask collection are encoded and compared on
+            its cluster, which returns blocks of similarities.
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), \
                 PairwiseRelevance or Judgements
@@ -191,15 +192,15 @@ class RetrievalScorer:
             the samples are queries, and all its documents are ranked for each of them.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; all that are relevant to something if None.
+            Samples that query; if None, every sample that has a relevant one.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries. That of a set is their mean.
+            Weights of the samples as queries. The weight of a set is their mean.
 
         groups : array-like of shape (n_samples,), default=None
             Set of each sample, for an estimator whose `similarity` takes `groups`: the
             samples of a set query together. An item is relevant to a set if it is
-            relevant to all its members, and these are taken off its list. Samples of
+            relevant to all members. The members themselves are not ranked. Samples of
             group -1 or None do not query.
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws groups.
 
@@ -212,8 +213,8 @@ class RetrievalScorer:
         if self.protocol == "train":
             if isinstance(y, Judgements):
                 raise ValueError(
-                    'protocol="train" searches in the training samples, and Judgements '
-                    'have documents to search in: use protocol="test".'
+                    'protocol="train" searches the training samples, but Judgements '
+                    'contain the documents to search: use protocol="test".'
                 )
             database = find_model(estimator).database
             if database is None:

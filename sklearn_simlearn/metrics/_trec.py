@@ -17,14 +17,10 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 from sklearn.utils import Bunch
 
-from sklearn_simlearn._core.judgements import (
-    Judgements,
-    number_ids,
-    read_column,
-    read_ids,
-)
+from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.targets import number_ids, read_column, read_ids
 
-# Longest line in bytes; a file that is not text has no line ends.
+# Longest line in bytes. A file that is not text may have no line ends.
 MAX_LINE = 2**16
 
 INTEGER = re.compile(rb"[+-]?[0-9]{1,9}")
@@ -85,7 +81,7 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
 
     Each line holds the id of a query, ``Q0``, the id of a document, its rank, its score
     and the name of the run, with spaces or tabs between them. The order of the results
-    is that of the scores: the rank is ignored, as by trec_eval. A file whose name ends
+    is that of the scores. The rank is ignored, as by trec_eval. A file whose name ends
     in ``.gz`` is decompressed.
 
     Parameters
@@ -139,7 +135,7 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
 class _Rows:
     """Rows of a file with a query and a document in each.
 
-    Ids are kept once, and a number for each row.
+    Each id is stored once, and each row has its number.
 
     Parameters
     ----------
@@ -153,7 +149,7 @@ class _Rows:
         self.path = Path(path)
         self.fields = fields.split()
         self.line = 0
-        # From id to number, of queries and of documents.
+        # Numbers of the ids of queries and of documents.
         self._numbers: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._rows = array("q"), array("q")
 
@@ -178,7 +174,7 @@ class _Rows:
             self.fail("the file is empty")
 
     def _lines(self) -> Iterator[bytes]:
-        """Lines of limited length, decompressed."""
+        """Yield decompressed lines of limited length."""
         open_file = gzip.open if self.path.suffix == ".gz" else open
         with open_file(self.path, "rb") as file:
             try:
@@ -202,7 +198,7 @@ class _Rows:
         return text
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Ids of all rows; a pair that occurs twice raises."""
+        """Return the ids of all rows; raise if a pair occurs twice."""
         query, document = (np.array(rows, dtype=np.int64) for rows in self._rows)
         repeat = find_repeat(query, document)
         if repeat is not None:
@@ -334,7 +330,7 @@ class NumberedRows(NamedTuple):
     value: np.ndarray
 
     def take(self, rows: np.ndarray) -> "NumberedRows":
-        """Some of the rows."""
+        """Return some of the rows."""
         return NumberedRows(*(column[rows] for column in self))
 
 
@@ -382,7 +378,7 @@ def read_rows(
 
 
 def find_repeat(query: np.ndarray, document: np.ndarray) -> tuple[int, int] | None:
-    """First row that repeats a pair, after the row that it repeats; None if none."""
+    """Return the first row of a repeated pair and the row that repeats it, or None."""
     order = np.lexsort((document, query))
     repeats = (np.diff(query[order]) == 0) & (np.diff(document[order]) == 0)
     if not repeats.any():
@@ -393,7 +389,7 @@ def find_repeat(query: np.ndarray, document: np.ndarray) -> tuple[int, int] | No
 
 
 def order_rows(rows: NumberedRows, documents: dict[str, int]) -> np.ndarray:
-    """Order of trec_eval: by query, score descending, and id descending."""
+    """Return the order of trec_eval: by query, score descending, and id descending."""
     order = np.lexsort((-rows.value, rows.query))
     is_tied = np.zeros(len(order) + 1, dtype=bool)
     is_tied[1:-1] = (np.diff(rows.query[order]) == 0) & (
@@ -422,7 +418,7 @@ def _check_fields(*columns: Iterable[str]) -> None:
 
 @contextmanager
 def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Write a file under another name, and rename it if all of it was written."""
+    """Write a file under another name; rename it when it is complete."""
     path = Path(path)
     aside = path.with_name(f".{secrets.token_hex(8)}")
     try:

@@ -1,4 +1,4 @@
-"""Splitters that know what an object is, and what goes with them."""
+"""Splitters by object and by query, and sets of queries."""
 
 from sklearn_simlearn.model_selection._split import (
     ObjectKFold,

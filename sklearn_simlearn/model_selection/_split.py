@@ -1,4 +1,4 @@
-"""Splitters that know which samples show one object, and sets of such samples."""
+"""Splitters that keep the samples of an object together, and sets of queries."""
 
 from collections.abc import Iterator
 from numbers import Integral
@@ -10,12 +10,10 @@ from sklearn.model_selection import BaseShuffleSplit, GroupKFold, GroupShuffleSp
 from sklearn.utils import check_random_state
 
 from sklearn_simlearn._core.groups import draw_sets
-from sklearn_simlearn._core.relevance import (
-    DISTRACTOR,
-    check_query_mask,
-    check_relevance,
-)
+from sklearn_simlearn._core.relevance import DISTRACTOR, check_relevance
+from sklearn_simlearn._core.rows import check_query_mask
 from sklearn_simlearn._core.sklearn import Interval, num_samples, validate_params
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 
 
@@ -23,9 +21,9 @@ class _ByObject:
     """Mixin for splitters by group: the groups are the objects in `y`."""
 
     def split(
-        self, X: MatrixLike, y: Any, groups: Any = None
+        self, X: MatrixLike, y: TargetLike, groups: Any = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Training and test indices, split by split.
+        """Yield the training and test indices of each split.
 
         Parameters
         ----------
@@ -45,18 +43,18 @@ class _ByObject:
             Indices of the samples on each side.
         """
         objects = check_relevance(y, n_samples=num_samples(X)).objects()
-        # Each distractor is an object of its own.
+        # Each distractor is a separate object.
         alone = np.flatnonzero(objects == DISTRACTOR)
         objects[alone] = objects.max(initial=-1) + 1 + np.arange(len(alone))
         return super().split(X, groups=objects)  # type: ignore[misc]
 
 
 class ObjectKFold(_ByObject, GroupKFold):
-    """K folds with all samples of an object in the same one.
+    """K folds with all samples of an object in the same fold.
 
-    Objects seen in training are never searched for in the test, which is how a
-    similarity for new objects must be judged. The objects are read from `y`, so
-    ``cv=ObjectKFold()`` is all it takes.
+    Objects of the training samples are not in the test, as is necessary to judge a
+    similarity for new objects. The objects are read from `y`, so ``cv=ObjectKFold()``
+    is enough.
 
     Parameters
     ----------
@@ -64,17 +62,17 @@ class ObjectKFold(_ByObject, GroupKFold):
         Number of folds.
 
     shuffle : bool, default=False
-        Deal the objects out at random. Otherwise they are dealt out so that the folds
-        are of even size.
+        Assign the objects to folds at random. Otherwise, they are assigned so that the
+        folds have about the same size.
 
     random_state : int, RandomState instance or None, default=None
-        Decides the shuffle.
+        Seed of the shuffle.
 
     Notes
     -----
     With a relevance matrix, samples that share a column, directly or through others,
-    are one object; with relevance by pairs, those that are linked by pairs. Distractors
-    (label -1, or a row of zeros) are dealt out one by one.
+    are one object. With relevance by pairs, samples that are linked by pairs are one
+    object. Distractors (label -1, or a row of zeros) are assigned one by one.
 
     Examples
     --------
@@ -89,7 +87,7 @@ class ObjectKFold(_ByObject, GroupKFold):
 
 
 class ObjectShuffleSplit(_ByObject, GroupShuffleSplit):
-    """Random splits with all samples of an object on one side.
+    """Random splits that do not separate the samples of an object.
 
     Parameters
     ----------
@@ -97,14 +95,14 @@ class ObjectShuffleSplit(_ByObject, GroupShuffleSplit):
         Number of splits.
 
     test_size : float, int or None, default=None
-        Share, or number, of the objects in the test; 0.2 if None and `train_size` is
-        None too.
+        Share or number of the objects in the test. None is 0.2, or the rest if
+        `train_size` is given.
 
     train_size : float, int or None, default=None
-        Share, or number, of the objects in training; the rest if None.
+        Share or number of the objects in training; the rest if None.
 
     random_state : int, RandomState instance or None, default=None
-        Decides the splits.
+        Seed of the splits.
 
     Notes
     -----
@@ -125,25 +123,24 @@ class ObjectShuffleSplit(_ByObject, GroupShuffleSplit):
 class QuerySplit(BaseShuffleSplit):
     """Random splits with given queries always in the test.
 
-    The protocol of Yan and Yu [1]_: the queries of a benchmark are never trained on,
-    the other samples of each object are split at random, and so are the distractors.
-    Score with the same queries, by the `query_mask` of
+    This is the protocol of Yan and Yu [1]_: the queries of a benchmark are not in the
+    training samples. The other samples of each object are split at random, and so are
+    the distractors. Pass the same queries as `query_mask` to
     :class:`~sklearn_simlearn.metrics.RetrievalScorer`.
 
     Parameters
     ----------
     query_mask : array-like of shape (n_samples,), dtype bool
-        True for the queries, of all the samples that will be split.
+        True for the queries, among all samples to be split.
 
     n_splits : int, default=5
         Number of splits.
 
     test_size : float, default=0.2
-        Share of the other samples of each object, and of the distractors, that goes
-        into the test.
+        Share of the other samples of each object, and of the distractors, in the test.
 
     random_state : int, RandomState instance or None, default=None
-        Decides the splits.
+        Seed of the splits.
 
     References
     ----------
@@ -176,7 +173,7 @@ class QuerySplit(BaseShuffleSplit):
         self.query_mask = query_mask
 
     def _iter_indices(
-        self, X: MatrixLike, y: Any = None, groups: Any = None
+        self, X: MatrixLike, y: TargetLike | None = None, groups: Any = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         n_samples = num_samples(X)
         query_mask = check_query_mask(self.query_mask, n_samples)
@@ -207,7 +204,7 @@ class QuerySplit(BaseShuffleSplit):
     prefer_skip_nested_validation=True,
 )
 def make_query_sets(
-    y: Any,
+    y: TargetLike,
     size: int = 5,
     *,
     query_mask: ArrayLike | None = None,
@@ -215,8 +212,8 @@ def make_query_sets(
 ) -> np.ndarray:
     """Draw sets of samples of one class that query together.
 
-    The result goes into the `groups` of a scorer, of
-    :func:`~sklearn_simlearn.metrics.retrieval_report` or of
+    Pass the result as `groups` to a scorer, to
+    :func:`~sklearn_simlearn.metrics.retrieval_report` or to
     :meth:`MemoryVectorQuery.score <sklearn_simlearn.MemoryVectorQuery.score>`.
 
     Parameters
@@ -227,20 +224,19 @@ def make_query_sets(
         same samples are relevant to them.
 
     size : int, default=5
-        Number of samples per set. A class makes as many sets as it can without overlap.
-        One that has no more samples than that makes one set and leaves a sample to be
-        found.
+        Number of samples per set. Sets do not overlap. A class with at most this number
+        of samples makes one set, which leaves one sample to be found.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
-        Samples that may be in a set; all that are relevant to something if None.
+        Samples that may be in a set; if None, every sample that has a relevant one.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which samples come together.
+        Seed of the assignment to sets.
 
     Returns
     -------
     groups : ndarray of shape (n_samples,), dtype int64
-        Number of the set of each sample, -1 for those that do not query.
+        Number of the set of each sample; -1 for samples that do not query.
 
     Examples
     --------

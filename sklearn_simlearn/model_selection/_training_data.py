@@ -1,4 +1,4 @@
-"""An estimator that remembers what it was fitted on."""
+"""Estimator that keeps its training data."""
 
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from sklearn.utils.metadata_routing import (
 )
 
 from sklearn_simlearn._core.sklearn import DocLinkMixin, HasMethods, fit_context
+from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.metrics import RetrievalScorer
 
@@ -20,16 +21,16 @@ from sklearn_simlearn.metrics import RetrievalScorer
 class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     """Fit an estimator and keep its training samples as a database to search.
 
-    In a cross-validation the scorer sees the test samples only. Wrapped in this, an
-    estimator brings its training fold along, and
-    ``RetrievalScorer(protocol="train")`` lets the test samples query it. Wrap the whole
-    pipeline, so that raw samples are kept and both sides go through the same steps.
+    In a cross-validation, the scorer receives the test samples only. This wrapper keeps
+    the training fold, and ``RetrievalScorer(protocol="train")`` lets the test samples
+    query it. Wrap the whole pipeline, so that raw samples are kept and both sides pass
+    through the same steps.
 
     Parameters
     ----------
     estimator : object
-        A learner, or a pipeline or search with one at its end; with any other
-        transformer the cosine of its output ranks.
+        A learner, a pipeline that ends in one, or a search over one of them. The
+        output of any other transformer is ranked by the cosine.
 
     Attributes
     ----------
@@ -37,7 +38,7 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         The fitted clone of `estimator`.
 
     training_data_ : tuple (X, y)
-        What it was fitted on.
+        Training samples and targets.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         self.estimator = estimator
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: MatrixLike, y: Any, **params: Any) -> Self:
+    def fit(self, X: MatrixLike, y: TargetLike, **params: Any) -> Self:
         """Fit a clone of the estimator and keep the samples.
 
         Parameters
@@ -76,7 +77,7 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
             Labels, relevance matrix or relevance by pairs.
 
         **params : dict
-            Passed on to the `fit` of the estimator.
+            Parameters of the `fit` of the estimator.
 
         Returns
         -------
@@ -92,13 +93,13 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     def score(
         self,
         X: MatrixLike,
-        y: Any,
+        y: TargetLike,
         sample_weight: ArrayLike | None = None,
         *,
         query_mask: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> float:
-        """Mean average precision, each sample querying the training samples.
+        """Return the mean average precision; samples query the training samples.
 
         Parameters
         ----------
@@ -112,7 +113,7 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
             Weights of the queries.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; all that are relevant to something if None.
+            Samples that query; if None, every sample that has a relevant one.
 
         groups : array-like of shape (n_samples,), default=None
             Set of each sample, for an estimator whose `similarity` takes `groups`.
@@ -137,12 +138,12 @@ class KeepTrainingData(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         return self.estimator_.n_features_in_
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What the estimator asks for, in scikit-learn's terms.
+        """Return the metadata routing of the estimator.
 
         Returns
         -------
         router : MetadataRouter
-            Where metadata go.
+            Routing of the metadata.
         """
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return (

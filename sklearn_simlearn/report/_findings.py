@@ -16,8 +16,9 @@ from sklearn_simlearn._core.statistics import (
     mean_interval,
     paired_test,
 )
+from sklearn_simlearn._core.typing import ImagesLike, TextsLike
 from sklearn_simlearn.display._curves import count_queries
-from sklearn_simlearn.display._pictures import as_sequence
+from sklearn_simlearn.display._pictures import as_sequence, find_texts
 from sklearn_simlearn.display._search import find_neighbors
 from sklearn_simlearn.report._measurement import Measured
 
@@ -25,13 +26,14 @@ from sklearn_simlearn.report._measurement import Measured
 class Findings:
     """Results of several estimators on the same queries.
 
-    The parameters are those of :class:`RetrievalReport`, which has checked them, and
-    paragraphs of advice with lines of code.
+    The parameters are those of :class:`RetrievalReport`, which has checked them,
+    paragraphs of advice with lines of code, names of the samples and of their classes,
+    and by the name of an estimator the samples that it takes, if these are not `X`.
 
     Attributes
     ----------
     measured : dict of Measured
-        By name, the best first.
+        Measurements by name, the best first.
 
     best, baseline : str
         Names of the best estimator and of the best baseline.
@@ -43,7 +45,7 @@ class Findings:
         Rows of the samples that query.
 
     query_names : ndarray of shape (n_queries,)
-        Ids of the queries, if judgements have ids; otherwise the rows.
+        Names of the samples, or ids of the queries in judgements; otherwise the rows.
 
     gains : dict of ndarray of shape (n_queries,)
         By name, gains in average precision over the baseline.
@@ -64,9 +66,12 @@ class Findings:
         X: Any,
         y: Any,
         *,
-        images: Sequence | None = None,
-        texts: Sequence | None = None,
-        document_texts: Sequence | None = None,
+        images: ImagesLike | None = None,
+        texts: TextsLike | None = None,
+        document_texts: TextsLike | None = None,
+        names: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        samples: dict[str, Any] | None = None,
         baselines: Collection[str] | None = None,
         n_shown: int = 6,
         n_neighbors: int = 8,
@@ -76,25 +81,27 @@ class Findings:
     ):
         self.title, self.advice, self.code = title, advice, code
         self.images = as_sequence(images)
-        self.texts, self.item_texts = _find_texts(X, y, texts, document_texts)
+        self.texts, self.item_texts = find_texts(X, y, texts, document_texts)
         self.n_samples = num_samples(X)
         self.baselines = list(measured)[:1] if baselines is None else set(baselines)
-        names = sorted(measured, key=lambda n: -measured[n].mean_average_precision)
-        self.measured = {name: measured[name] for name in names}
-        self.best = names[0]
-        self.baseline = next(name for name in names if name in self.baselines)
-        others = [name for name in names if name not in self.baselines]
+        ranked = sorted(measured, key=lambda n: -measured[n].mean_average_precision)
+        self.measured = {name: measured[name] for name in ranked}
+        self.best = ranked[0]
+        self.baseline = next(name for name in ranked if name in self.baselines)
+        others = [name for name in ranked if name not in self.baselines]
         self.challenger = others[0] if others else None
         first = measured[self.baseline]
         self.query_names = first.report.query
         self.queries = _find_rows(first.report.query, y)
         self.item_names = getattr(y, "document_ids", None)
+        if names is not None:
+            self.item_names, self.query_names = names, np.asarray(names)[self.queries]
         self.n_queries = count_queries(first.report)
         self.gains = {name: m.gains_over(first) for name, m in self.measured.items()}
         self.table = self._tabulate()
         self.shown = self._choose_queries(n_shown)
-        self.found = self._search(X, y, n_neighbors)
-        self._labels = _read_labels(y)
+        self.found = self._search(samples or dict.fromkeys(measured, X), y, n_neighbors)
+        self._labels = _read_labels(y) if labels is None else labels
         self.made_with = (
             f"sklearn_simlearn {sklearn_simlearn.__version__}, scikit-learn "
             f"{sklearn.__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}."
@@ -143,7 +150,7 @@ class Findings:
         lists[f"Rank best with {name}"] = rising[::-1][:n_shown]
         return lists
 
-    def _search(self, X, y, n_neighbors):
+    def _search(self, samples, y, n_neighbors):
         """Return the items found by name and place, as (row, similarity, relevance)."""
         places = np.unique(np.concatenate(list(self.shown.values())))
         results = {}
@@ -151,7 +158,11 @@ class Findings:
             if name is None:
                 continue
             found = find_neighbors(
-                self.measured[name].estimator, X, y, self.queries[places], n_neighbors
+                self.measured[name].estimator,
+                samples[name],
+                y,
+                self.queries[places],
+                n_neighbors,
             )
             hits = [
                 list(zip(*lines, strict=True)) for lines in zip(*found, strict=True)
@@ -164,7 +175,7 @@ class Findings:
         return next(line for line in self.table if line["similarity"] == name)
 
     def name_item(self, row: int) -> str:
-        """Return the id of a document, or the row of an item."""
+        """Return the name of a sample, the id of a document, or the row of an item."""
         return f"row {row}" if self.item_names is None else str(self.item_names[row])
 
     def label(self, row: int) -> str:
@@ -188,19 +199,3 @@ def _find_rows(names, y):
         return names
     rows = {name: row for row, name in enumerate(y.query_ids.tolist())}
     return np.array([rows[name] for name in names.tolist()], dtype=np.intp)
-
-
-def _find_texts(X, y, texts, document_texts):
-    """Return texts of the queries and of the items; None if there are none."""
-    if not isinstance(y, Judgements):
-        texts = as_sequence(texts)
-        return texts, texts
-    if texts is None and _are_texts(X):
-        texts = X
-    if document_texts is None and _are_texts(y.documents):
-        document_texts = y.documents
-    return as_sequence(texts), as_sequence(document_texts)
-
-
-def _are_texts(X):
-    return num_samples(X) > 0 and isinstance(X, list) and isinstance(X[0], str)

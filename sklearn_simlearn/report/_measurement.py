@@ -22,7 +22,7 @@ class Measured:
     Attributes
     ----------
     report : Bunch
-        Of :func:`~sklearn_simlearn.metrics.retrieval_report`.
+        Result of :func:`~sklearn_simlearn.metrics.retrieval_report`.
 
     fit_seconds : float or None
         Time of the fit; None if it is not known.

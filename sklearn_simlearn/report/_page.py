@@ -4,6 +4,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from sklearn_simlearn._core.choice import describe_choice
 from sklearn_simlearn._core.statistics import say_p
 from sklearn_simlearn.display._pictures import read_pictures, shorten
 from sklearn_simlearn.report._charts import draw_curves, draw_gains
@@ -11,13 +12,14 @@ from sklearn_simlearn.report._findings import Findings
 from sklearn_simlearn.report._html import Html, join, tag
 from sklearn_simlearn.report._thumbnails import encode_pictures, is_pixel_art
 
-# Cells of the table of all queries; beyond, the most changed queries are shown.
+# Largest number of cells of the table of all queries. Beyond it, the table has the
+# queries that change most.
 MAX_CELLS = 20_000
 
-# Curves in colour, the best; the others are grey.
+# Number of curves in colour, the best ones. The others are grey.
 N_COLORED = 4
 
-# Characters of a text that are shown.
+# Largest number of characters of a text.
 MAX_TEXT = 240
 
 # By relevance: class, mark and text for screen readers.
@@ -367,16 +369,13 @@ def _describe_fits(findings):
         words = []
         if measured.fit_seconds is not None:
             words.append(f"fitted in {measured.fit_seconds:.2f} s")
-        gain = getattr(measured.estimator, "holdout_gain_", None)
-        if gain is not None:
-            error = measured.estimator.holdout_error_
-            words.append(
-                f"gain over its start on its own hold-out {gain:+.3f}, with a standard "
-                f"error of {error:.3f}"
-            )
+        choice = describe_choice(measured.estimator)
+        if choice:
+            words.append(f"hold-out: {choice}")
         parts.append(tag("h3", name))
         if words:
-            parts.append(tag("p", "; ".join(words).capitalize() + "."))
+            text = "; ".join(words)
+            parts.append(tag("p", text[0].upper() + text[1:] + "."))
         parts.append(tag("pre", repr(measured.estimator)))
     parts.append(tag("p", findings.made_with, class_="soft"))
     return join(*parts)

@@ -1,15 +1,20 @@
 """The report of a comparison: an HTML page."""
 
+import os
+from collections.abc import Collection, Mapping
 from html import escape
 from numbers import Integral
 
-from sklearn.base import clone
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
 from sklearn_simlearn._core.files import replace_file
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.progress import progress, timed_fit
 from sklearn_simlearn._core.sklearn import num_samples
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import ImagesLike, MatrixLike, TextsLike
 from sklearn_simlearn.display._curves import check_baselines
 from sklearn_simlearn.display._pictures import check_length
 from sklearn_simlearn.index._base import is_fitted
@@ -34,7 +39,7 @@ class RetrievalReport:
         fitted are cloned and fitted on `X_train` and `y_train`.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples that were not used in the fits. Each queries all the others.
+        Samples that were not used in the fits. Each sample queries the others.
 
     y : array-like of shape (n_samples,) or (n_samples, n_columns), \
             PairwiseRelevance or Judgements
@@ -53,8 +58,8 @@ class RetrievalReport:
         themselves need not be passed.
 
     baselines : collection of str, default=None
-        Names of the baselines: gains are over the best of them. The first estimator
-        if None.
+        Names of the baselines. Gains are relative to the best of them. If None, the
+        first estimator is the baseline.
 
     X_train, y_train : default=None
         Samples for estimators that are not fitted.
@@ -123,20 +128,20 @@ class RetrievalReport:
 
     def __init__(
         self,
-        estimators,
-        X,
-        y,
-        images=None,
-        texts=None,
+        estimators: Mapping[str, BaseEstimator],
+        X: MatrixLike,
+        y: TargetLike,
+        images: ImagesLike | None = None,
+        texts: TextsLike | None = None,
         *,
-        document_texts=None,
-        baselines=None,
-        X_train=None,
-        y_train=None,
-        query_mask=None,
-        n_shown=6,
-        n_neighbors=8,
-        title="Retrieval report",
+        document_texts: TextsLike | None = None,
+        baselines: Collection[str] | None = None,
+        X_train: MatrixLike | None = None,
+        y_train: TargetLike | None = None,
+        query_mask: ArrayLike | None = None,
+        n_shown: int = 6,
+        n_neighbors: int = 8,
+        title: str = "Retrieval report",
     ):
         _check_estimators(estimators, X_train)
         if baselines is not None and not check_baselines(baselines, estimators):
@@ -190,7 +195,7 @@ class RetrievalReport:
             name: measured.estimator for name, measured in findings.measured.items()
         }
 
-    def to_html(self):
+    def to_html(self) -> str:
         """Return the page.
 
         Returns
@@ -202,7 +207,7 @@ class RetrievalReport:
         page = make_page(self._findings)
         return page.encode(errors="backslashreplace").decode()
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file. If this fails, an old file stays unchanged.
 
         Parameters
@@ -239,7 +244,7 @@ def _check_estimators(estimators, X_train):
     for name, estimator in estimators.items():
         if X_train is None and not is_fitted(estimator):
             raise NotFittedError(
-                f"{name!r} is not fitted: fit it first, or give X_train and y_train."
+                f"{name!r} is not fitted. Fit it first, or pass X_train and y_train."
             )
 
 
@@ -250,7 +255,7 @@ def _check_documents(y, images, document_texts):
         return
     if images is not None:
         raise ValueError(
-            "images are those of samples that query each other, and Judgements have "
-            "queries and documents. Pass texts and document_texts."
+            "images are for samples that query each other, but Judgements have queries "
+            "and documents. Pass texts and document_texts."
         )
     check_length("document_texts", document_texts, y.shape[1], "y.documents")

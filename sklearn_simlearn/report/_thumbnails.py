@@ -5,6 +5,8 @@ import io
 
 import numpy as np
 
+from sklearn_simlearn._core.optional import import_optional
+
 # Longest side in pixels and quality of JPEG, tried in turn.
 SIZES = ((112, 80), (96, 75), (80, 70), (64, 65), (48, 60), (32, 50), (20, 40))
 
@@ -23,13 +25,7 @@ def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
     ImportError
         If Pillow is missing.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError(
-            'Images in a report need Pillow: pip install "sklearn-simlearn[display]".'
-        ) from None
-
+    Image = import_optional("PIL.Image", "display", "A report with images")
     images = {}
     for row, picture in pictures.items():
         image = Image.fromarray(picture)
@@ -43,7 +39,7 @@ def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
             return encoded
     raise ValueError(
         f"The {len(images)} images to show take more than {MAX_CHARACTERS:,} "
-        f"characters, even at {SIZES[-1][0]} pixels: set a smaller n_shown or "
+        f"characters, even at {SIZES[-1][0]} pixels. Set a smaller n_shown or "
         "n_neighbors."
     )
 

@@ -1,4 +1,4 @@
-// The page is whole without this; with it, tables sort and filter, and curves light up.
+// Optional: sort and filter tables, and highlight curves.
 (function () {
   "use strict";
   document.documentElement.classList.add("js");

@@ -1,4 +1,4 @@
-"""Re-ranking: a second look at the best items of a search."""
+"""Re-ranking of the best items of a search."""
 
 from sklearn_simlearn.reranking._diffusion import Diffusion
 from sklearn_simlearn.reranking._expansion import QueryExpansion

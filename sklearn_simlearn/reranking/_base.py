@@ -17,7 +17,7 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
 
     A subclass sets `_ids`, the ids of the database, in `fit`, and ranks in
     ``_rerank(queries, scores, ids, rows)``. `rows` are the numbers of the candidates in
-    the database, -1 where there are no more.
+    the database, -1 if there are no more.
     """
 
     _ids: Any
@@ -38,7 +38,7 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
             Scores of the candidates, the best first.
 
         ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates; -1 or "" where there are no more.
+            Ids of the candidates; -1 or "" if there are no more.
 
         Returns
         -------
@@ -56,11 +56,11 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
 class IndexStep(RerankingStep):
     """Step that is fitted on a snapshot of an index, by ``_fit(index)``.
 
-    No later change of the index reaches the snapshot.
+    Later changes of the index do not affect the snapshot.
     """
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, database: SimilarityIndex, y=None) -> Self:
+    def fit(self, database: SimilarityIndex, y: object = None) -> Self:
         """Fit the step on the items of an index.
 
         Parameters

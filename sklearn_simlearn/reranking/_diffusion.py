@@ -14,7 +14,7 @@ from sklearn_simlearn.reranking._lists import affinities, fractions, sort_lists
 # Weights of edges are affinities to this power, as is usual for descriptors.
 POWER = 3
 
-# Where conjugate gradients stop: relative residual, and iterations at most.
+# Conjugate gradients: relative residual at the end, and largest number of iterations.
 TOLERANCE = 1e-6
 MAX_ITERATIONS = 200
 
@@ -35,8 +35,8 @@ class Diffusion(IndexStep):
     n_neighbors : int, default=20
         Number of nearest items per item, and of candidates that the walk starts from.
 
-    alpha : float in [0, 1), default=0.9
-        Probability that the walk continues.
+    damping : float in [0, 1), default=0.9
+        Probability :math:`\alpha` that the walk continues.
 
     Attributes
     ----------
@@ -49,10 +49,10 @@ class Diffusion(IndexStep):
 
     Notes
     -----
-    Weights are third powers of affinities, which are 1 for the best
-    neighbour of an item and 0 for the last of the `n_candidates` of the index. So
-    scores may be negative, and their scale does not matter. The new score of a
-    candidate that the walk does not reach is negative.
+    Weights are third powers of affinities, which are 1 for the best neighbour of an
+    item and 0 for the last of the `n_candidates` of the index. Scores may therefore be
+    negative, and their scale does not matter. The new score of a candidate that the
+    walk does not reach is negative.
 
     The neighbours of the items are those that the index finds with the re-ranking steps
     before this one. The graph takes at most `n_neighbors` numbers per item.
@@ -83,17 +83,17 @@ class Diffusion(IndexStep):
 
     _parameter_constraints: dict = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, 1, closed="left")],
+        "damping": [Interval(Real, 0, 1, closed="left")],
     }
 
-    def __init__(self, n_neighbors=20, alpha=0.9):
+    def __init__(self, n_neighbors: int = 20, damping: float = 0.9):
         self.n_neighbors = n_neighbors
-        self.alpha = alpha
+        self.damping = damping
 
     def _fit(self, index):
         graph = find_graph(index, 1 + self.n_neighbors)
         n_items = len(graph.rows)
-        # Relative to the best of the others: the affinity to itself is not informative.
+        # Relative to the best other item; the affinity to itself is not informative.
         is_other = graph.rows != np.arange(n_items)[:, None]
         affinity = np.where(is_other, graph.affinities, 0)
         best = affinity.max(axis=1, keepdims=True)
@@ -118,7 +118,7 @@ class Diffusion(IndexStep):
         for start in range(0, len(rows), length):
             part = slice(start, start + length)
             Y = as_matrix(rows[part], weight[part], self.n_items_).T.toarray()
-            F = _solve(self._S, self.alpha, Y)
+            F = _solve(self._S, self.damping, Y)
             found = np.take_along_axis(F.T, np.maximum(rows[part], 0), axis=1)
             # Candidates that the walk does not reach keep their order, below zero.
             found = np.where(found > 0, found, fractions(scores[part]) - 1)

@@ -1,4 +1,4 @@
-"""Query expansion: search again with the query and its best answers."""
+"""Query expansion: search again with the query and its best results."""
 
 from numbers import Integral, Real
 
@@ -11,6 +11,7 @@ from sklearn_simlearn.index._rerank import stored_items
 from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_queries
 from sklearn_simlearn.reranking._lists import affinities
+from sklearn_simlearn.reranking._verification import SpatialVerification
 
 
 class QueryExpansion(IndexStep):
@@ -20,18 +21,19 @@ class QueryExpansion(IndexStep):
 
     .. math:: \frac{\phi(q) + \sum_i w_i \phi(x_i)}{1 + \sum_i w_i} ,
 
-    so it suits every similarity of this package, even if means of samples are not valid
-    samples: means of counts are not counts. Read more in the :ref:`User Guide
+    so it works with every similarity of this package, also if means of samples are not
+    valid samples, such as means of counts. Read more in the :ref:`User Guide
     <query_expansion>`.
 
     Parameters
     ----------
     n_neighbors : int, default=3
-        Number of candidates :math:`x_i`, at most.
+        Largest number of candidates :math:`x_i`.
 
-    alpha : float, default=0
-        Weights are :math:`w_i = a_i^\alpha`, where :math:`a_i` is 1 for the score of
-        the best candidate and 0 for that of the last. 0 weighs all alike.
+    exponent : float, default=0
+        Weights are :math:`w_i = a_i^p`, where :math:`a_i` is 1 for the score of
+        the best candidate and 0 for that of the last. With 0, all have the same
+        weight.
 
     min_inliers : int, default=8
         Candidates with fewer inliers are not used; only with a `verifier`.
@@ -43,7 +45,7 @@ class QueryExpansion(IndexStep):
     Attributes
     ----------
     index_ : SimilarityIndex
-        The index that is searched again, as it was when the step was fitted.
+        The index that is searched again, in its state when the step was fitted.
 
     See Also
     --------
@@ -69,14 +71,21 @@ class QueryExpansion(IndexStep):
 
     _parameter_constraints: dict = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "exponent": [Interval(Real, 0, None, closed="left")],
         "min_inliers": [Interval(Integral, 1, None, closed="left")],
         "verifier": [HasMethods(["verify"]), None],
     }
 
-    def __init__(self, n_neighbors=3, *, alpha=0, min_inliers=8, verifier=None):
+    def __init__(
+        self,
+        n_neighbors: int = 3,
+        *,
+        exponent: float = 0,
+        min_inliers: int = 8,
+        verifier: SpatialVerification | None = None,
+    ):
         self.n_neighbors = n_neighbors
-        self.alpha = alpha
+        self.exponent = exponent
         self.min_inliers = min_inliers
         self.verifier = verifier
 
@@ -96,8 +105,8 @@ class QueryExpansion(IndexStep):
             is_usable &= n_inliers >= self.min_inliers
             order = np.lexsort((order, -n_inliers), axis=1)
         affinity = affinities(scores, is_excluded)
-        weight = np.where(is_usable, affinity**self.alpha, 0)
-        # Beyond the first n_neighbors usable ones, in their order, weights are 0.
+        weight = np.where(is_usable, affinity**self.exponent, 0)
+        # Only the first n_neighbors usable candidates have a weight.
         place = np.cumsum(np.take_along_axis(weight > 0, order, axis=1), axis=1)
         is_late = np.empty(ids.shape, dtype=bool)
         np.put_along_axis(is_late, order, place > self.n_neighbors, axis=1)

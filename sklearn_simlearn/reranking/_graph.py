@@ -17,10 +17,10 @@ class Graph:
     Attributes
     ----------
     ids : Ids
-        Of the items.
+        Ids of the items.
 
     rows : int ndarray of shape (n_items, n_neighbors)
-        Numbers of the items that were found, -1 where there are no more.
+        Numbers of the items that were found, -1 if there are no more.
 
     scores : ndarray of shape (n_items, n_neighbors)
 
@@ -35,14 +35,14 @@ class Graph:
 
 
 def as_queries(queries, index):
-    """Queries of a running search, or of a user who calls a step."""
+    """Return the queries of a running search, or of a call of a step by a user."""
     return queries if isinstance(queries, Queries) else Queries(index, queries)
 
 
 def find_graph(index, n_neighbors=None):
-    """The graph of an index, which is searched with its own items.
+    """Return the graph of an index, which is searched with its own items.
 
-    It has `n_neighbors` per item, or as many as the index has candidates if None.
+    An item has `n_neighbors` neighbours. If None, `n_candidates` of the index is used.
     """
     ids = make_ids(index.ids_, index.n_items_)
     n_neighbors = index.n_candidates if n_neighbors is None else n_neighbors
@@ -57,16 +57,16 @@ def find_graph(index, n_neighbors=None):
 
 
 def estimate_group_size(rows):
-    """Number of others in the groups that items form, by how they find each other.
+    """Estimate the number of other items in the group of an item.
 
     Of the k nearest of an item, a share has the item among its own k nearest. By chance
-    it would be k / (n - 1) of n items. The difference is largest where k is the number
-    of others in a group: with fewer some are left out, with more strangers come in.
+    it would be k / (n - 1) of n items. The difference is largest if k is the number of
+    others in a group. A smaller k misses some of them, a larger k adds other items.
 
     Parameters
     ----------
     rows : int ndarray of shape (n_items, n_neighbors)
-        What each item finds, as in a `Graph`.
+        Neighbours of each item, as in a `Graph`.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def estimate_group_size(rows):
 
 
 def as_matrix(rows, values, n_items):
-    """Lists as a CSR matrix with one row per list."""
+    """Return lists as a CSR matrix with one row per list."""
     is_there = rows >= 0
     indptr = np.concatenate([[0], np.cumsum(is_there.sum(axis=1))])
     return sparse.csr_array(
@@ -95,12 +95,12 @@ def as_matrix(rows, values, n_items):
 
 
 def as_links(rows, n_items):
-    """Lists as a CSR matrix of ones."""
+    """Return lists as a CSR matrix of ones."""
     return as_matrix(rows, np.ones(rows.shape, dtype=np.float32), n_items)
 
 
 def scale_to_sum_one(W):
-    """Rows divided by their sums; those of zeros stay."""
+    """Return rows divided by their sums; rows of zeros are unchanged."""
     total = W.sum(axis=1)
     inverse = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
     return sparse.csr_array(sparse.diags_array(inverse.astype(W.dtype)) @ W)

@@ -16,13 +16,13 @@ def read_candidates(known, ids, scores, step):
     Parameters
     ----------
     known : Ids
-        Of the database that the step was fitted on.
+        Ids of the database on which the step was fitted.
 
     ids : array-like of shape (n_queries, n_candidates)
-        Ids; -1 or "" where there are no more.
+        Ids; -1 or "" if there are no more.
 
     scores : array-like of shape (n_queries, n_candidates) or None
-        Similarities; -inf where there are no more.
+        Similarities; -inf if there are no more.
 
     step : object
         The step, for the message.
@@ -36,7 +36,7 @@ def read_candidates(known, ids, scores, step):
         As an array.
 
     rows : ndarray of shape (n_queries, n_candidates)
-        Numbers of the items in the database, -1 where there are no more.
+        Numbers of the items in the database, -1 if there are no more.
     """
     ids = np.asarray(ids)
     if ids.ndim != 2:
@@ -73,7 +73,7 @@ def sort_lists(value, ids, scores):
 def fractions(scores):
     """Return numbers in (0, 1) in the order of the scores; equal scores stay equal.
 
-    Added to integers they break ties between these.
+    Added to integers, they break ties.
     """
     n_candidates = scores.shape[1]
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -89,10 +89,9 @@ def fractions(scores):
 def affinities(scores, is_excluded=None):
     """Scale scores to 0 for the last candidate and 1 for the first.
 
-    So negative scores and scores of any scale are allowed: the last candidate is the
-    background that every query finds. A query that is in the database finds itself
-    first, and all other affinities would be small. So excluded candidates do not set
-    the scale; their affinity is 1.
+    Negative scores and scores of any scale are therefore allowed. A query that is in
+    the database finds itself first, so all other affinities would be small. Therefore
+    excluded candidates do not determine the scale, and their affinity is 1.
     """
     if is_excluded is not None:
         others = affinities(np.where(is_excluded, -np.inf, scores))

@@ -1,6 +1,7 @@
 """Re-ranking by shared neighbours."""
 
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -19,8 +20,8 @@ from sklearn_simlearn.reranking._lists import affinities, sort_lists
 # The neighbours of a neighbour are added if this share of them are neighbours already.
 OVERLAP = 2 / 3
 
-# Neighbourhoods that are somewhat larger than groups did best on all sets that
-# `benchmarks/bench_reranking.py sizes` compares.
+# Neighbourhoods that are larger than groups by this factor were best on all sets of
+# `benchmarks/bench_reranking.py sizes`.
 GROWTH = 1.5
 
 # Items whose neighbourhoods are found at a time.
@@ -31,9 +32,10 @@ class KReciprocal(IndexStep):
     r"""Rank candidates by the neighbours that they share with the query.
 
     Two items are reciprocal neighbours if each is among the `k1` nearest of the other.
-    The reciprocal neighbours of an item, and those of these that overlap by two thirds,
-    are its neighbourhood, a vector :math:`v` with weights that sum to 1; it is averaged
-    over the `k2` nearest items. Candidates are ranked by
+    The neighbourhood of an item consists of its reciprocal neighbours, and of the
+    reciprocal neighbours of these if two thirds of them are shared. It is a vector
+    :math:`v` of weights with the sum 1, averaged over the `k2` nearest items.
+    Candidates are ranked by
 
     .. math:: (1 - \text{mix}) \frac{\sum_j \min(v_{qj}, v_{ij})}
         {\sum_j \max(v_{qj}, v_{ij})} + \text{mix} \; a_i ,
@@ -46,15 +48,15 @@ class KReciprocal(IndexStep):
     ----------
     k1 : int or "auto", default="auto"
         Size of neighbourhoods. It should be about the number of relevant items per
-        query, and somewhat more where that is small. "auto" estimates that number from
-        how many of their nearest items find each other.
+        query, or slightly more if this number is small. "auto" estimates the number
+        from the share of nearest items that find each other.
 
     k2 : int or None, default=None
         Number of items, the item itself included, over which neighbourhoods are
         averaged. None takes a third of `k1`, at least 3.
 
     mix : float in [0, 1], default=0.3
-        Share of the scores that candidates come with.
+        Weight of the original scores of the candidates.
 
     Attributes
     ----------
@@ -74,9 +76,9 @@ class KReciprocal(IndexStep):
     Notes
     -----
     The neighbours of the items are those that the index finds with the re-ranking steps
-    before this one. The graph takes some `k1` times `k2` numbers per item. An estimate
-    of `k1` is at most half of the `n_candidates` of the index, and `fit` holds that
-    many neighbours per item for it.
+    before this one. The graph takes about `k1` times `k2` numbers per item. An
+    estimate of `k1` is at most half of the `n_candidates` of the index. To compute it,
+    `fit` stores this number of neighbours per item.
 
     References
     ----------
@@ -107,7 +109,12 @@ class KReciprocal(IndexStep):
         "mix": [Interval(Real, 0, 1, closed="both")],
     }
 
-    def __init__(self, k1="auto", k2=None, mix=0.3):
+    def __init__(
+        self,
+        k1: int | Literal["auto"] = "auto",
+        k2: int | None = None,
+        mix: float = 0.3,
+    ):
         self.k1 = k1
         self.k2 = k2
         self.mix = mix
@@ -153,7 +160,7 @@ class KReciprocal(IndexStep):
             dense[vectors.indices[own]] = vectors.data[own]
             shared = _shared(dense, self._means, rows[i, there])
             dense[vectors.indices[own]] = 0
-            # The sums of both are 1, so the sum of the larger ones is 2 - shared.
+            # The sums of both are 1, so the sum of the maxima is 2 - shared.
             value[i, there] = (1 - self.mix) * shared / (2 - shared)
             value[i, there] += self.mix * affinity[i, there]
         return sort_lists(value, ids, scores)
@@ -183,10 +190,10 @@ def _neighborhoods(reciprocal, half, weight):
         Reciprocal neighbours.
 
     half : csr_array of shape (n_items, n_items)
-        Those of the items in half the neighbourhood.
+        Reciprocal neighbours of the items in half the neighbourhood.
 
     weight : csr_array of shape (n_rows, n_items)
-        Weights of the items that were found; others get the least weight there is.
+        Weights of the items that were found; others get the smallest weight.
     """
     n_shared = sparse.csr_array((reciprocal @ half.T).multiply(reciprocal))
     size = half.sum(axis=1)
@@ -203,7 +210,7 @@ def _neighborhoods(reciprocal, half, weight):
 
 
 def _shared(dense, vectors, rows):
-    """Return sums of the minimum of a dense vector and each of some rows."""
+    """Return the sums of the minima of a dense vector and each of some rows."""
     part = vectors[rows]
     smaller = np.minimum(part.data, dense[part.indices])
     total = np.concatenate([[0], np.cumsum(smaller, dtype=np.float64)])

@@ -1,8 +1,8 @@
-"""Spatial verification: candidates that show the query's features in one place."""
+"""Spatial verification: candidates with the query's features in one arrangement."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.threads import count_threads
-from sklearn_simlearn.feature_extraction import LocalFeatures
+from sklearn_simlearn.feature_extraction import LocalFeatures, VisualVocabulary
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._rerank import Queries
 from sklearn_simlearn.reranking._base import RerankingStep
@@ -29,13 +29,13 @@ from sklearn_simlearn.reranking._verification_fast import (
     verify,
 )
 
-# Matches of two images that are looked at; the words beyond are left out.
+# Largest number of matches of two images; further words are not used.
 MAX_MATCHES = 2**20
 
-# Pairs of images that a kernel verifies at a time: it holds back Ctrl-C meanwhile.
+# Pairs of images per call of a kernel, which cannot be interrupted.
 N_PAIRS = 4096
 
-# What rounding may take from the agreement of a match with itself.
+# Tolerance for rounding, so that a match agrees with itself.
 ROUNDING = 1e-6
 
 # Squared distances are compared in single precision.
@@ -56,32 +56,32 @@ class SpatialVerification(RerankingStep):
     Parameters
     ----------
     max_distance : float, default=0.12
-        Largest distance of an inlier from where the transform puts it, as a share of
-        the longer side of the image. It counts as much from the query to the candidate
-        as the other way: the geometric mean of the two is compared.
+        Largest distance of an inlier from its transformed position, as a share of the
+        longer side of the image. It is the geometric mean of the distances in both
+        images, so query and candidate can be exchanged.
 
     max_angle : float, default=30
-        Largest difference between the turn of an inlier and that of the transform, in
-        degrees.
+        Largest difference between the rotation of an inlier and that of the transform,
+        in degrees.
 
     max_scale_ratio : float, default=2
         Largest ratio between the change of scale of an inlier and that of the
         transform.
 
     max_pairs_per_word : int, default=10
-        A word that would match more pairs of features than this is left out.
+        A word that would match more pairs of features than this is not used.
 
     min_inliers : int, default=1
         Fewer inliers count as none.
 
     similarity_weight : float, default=2
-        What the best similarity of a list counts, in inliers; that of the last
-        candidate counts 0. With 0 the similarity breaks ties.
+        Value of the best similarity of a list, in inliers; the similarity of the last
+        candidate counts 0. With 0, the similarity only breaks ties.
 
     size_power : float in [0, 1], default=0.25
         Inliers are multiplied by this power of the ratio of the numbers of features,
         query to candidate, because images with many features have more inliers by
-        chance. 0 counts all alike.
+        chance. With 0, they are not multiplied.
 
     refine : {"affine", "homography"}, default=None
         Fit an affine map or a homography to the inliers, and count again. The fit is
@@ -134,16 +134,16 @@ class SpatialVerification(RerankingStep):
 
     def __init__(
         self,
-        max_distance=0.12,
+        max_distance: float = 0.12,
         *,
-        max_angle=30,
-        max_scale_ratio=2,
-        max_pairs_per_word=10,
-        min_inliers=1,
-        similarity_weight=2,
-        size_power=0.25,
-        refine=None,
-        n_jobs=None,
+        max_angle: float = 30,
+        max_scale_ratio: float = 2,
+        max_pairs_per_word: int = 10,
+        min_inliers: int = 1,
+        similarity_weight: float = 2,
+        size_power: float = 0.25,
+        refine: Literal["affine", "homography"] | None = None,
+        n_jobs: int | None = None,
     ):
         self.max_distance = max_distance
         self.max_angle = max_angle
@@ -156,17 +156,20 @@ class SpatialVerification(RerankingStep):
         self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, database, ids: ArrayLike | None = None) -> Self:
+    def fit(
+        self, database: LocalFeatures | SimilarityIndex, ids: ArrayLike | None = None
+    ) -> Self:
         """Sort the features of a database by image and word.
 
         Parameters
         ----------
         database : LocalFeatures or SimilarityIndex
-            Features with words, one image per item; or an index that stores such
-            features as its items (``store_items=True``).
+            Features with words, one image per item; or an index that stores its items
+            (``store_items=True``). These are such features, or photographs if the
+            estimator of the index is a pipeline with a `VisualVocabulary`.
 
         ids : array-like of shape (n_images,), default=None
-            What candidates are called: the ids of the index. Numbers 0, 1, ... if None.
+            Ids of the images, as in the index. Numbers 0, 1, ... if None.
 
         Returns
         -------
@@ -192,8 +195,10 @@ class SpatialVerification(RerankingStep):
         value += self.similarity_weight * affinities(scores, is_excluded)
         return sort_lists(np.where(rows < 0, -np.inf, value), ids, scores)
 
-    def verify(self, queries, ids, *, return_inliers: bool = False) -> Bunch:
-        """Inliers and transforms of candidates.
+    def verify(
+        self, queries: LocalFeatures, ids: ArrayLike, *, return_inliers: bool = False
+    ) -> Bunch:
+        """Return the inliers and transforms of candidates.
 
         Parameters
         ----------
@@ -201,10 +206,10 @@ class SpatialVerification(RerankingStep):
             Features of the queries, one image per query.
 
         ids : array-like of shape (n_queries, n_candidates)
-            Ids of the candidates; -1 or "" where there are no more.
+            Ids of the candidates; -1 or "" if there are no more.
 
         return_inliers : bool, default=False
-            Return the inliers themselves too, which takes twice the time.
+            Return the inliers, too, which takes twice the time.
 
         Returns
         -------
@@ -230,14 +235,17 @@ class SpatialVerification(RerankingStep):
         return found
 
     def _read_queries(self, queries, n_lists):
-        """Sorted features, and which of their images the queries are."""
+        """Return sorted features, and the numbers of the images of the queries."""
         if isinstance(queries, Queries):
             if queries.ids is not None:
                 _, _, rows = read_candidates(
                     self._ids, queries.ids[:, None], None, self
                 )
                 return self._images, rows[:, 0]
-            queries = queries.X if queries.features is None else queries.features
+            if queries.features is None:
+                queries = _find_features(queries.index._state.model, queries.X)
+            else:
+                queries = queries.features
         if isinstance(queries, LocalFeatures) and len(queries) != n_lists:
             raise ValueError(
                 f"Each list of candidates needs one image as its query; got "
@@ -246,7 +254,7 @@ class SpatialVerification(RerankingStep):
         return _sort_by_word(queries, "A query"), np.arange(n_lists)
 
     def _verify(self, images, numbers, rows):
-        """Numbers of inliers and transforms, in the shape of the lists."""
+        """Return numbers of inliers and transforms, in the shape of the lists."""
         is_there = rows >= 0
         query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
         found = np.zeros(len(item), dtype=np.int32)
@@ -258,7 +266,7 @@ class SpatialVerification(RerankingStep):
         return n_inliers, transforms
 
     def _list_inliers(self, images, numbers, rows, n_inliers):
-        """Pairs of features that are inliers, in the shape of the lists."""
+        """Return pairs of features that are inliers, in the shape of the lists."""
         is_there = rows >= 0
         query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
         counts = n_inliers[is_there]
@@ -266,7 +274,7 @@ class SpatialVerification(RerankingStep):
         pairs = np.empty((counts.sum(), 2), dtype=np.int32)
         again = np.zeros(len(item), dtype=np.int32), np.empty((len(item), 3, 3))
         self._run(images, query, item, *again, stops - counts, pairs)
-        # From places in the order of words to numbers as the user gave the features.
+        # From positions in the order of words to the numbers of the given features.
         side = (images, query), (self._images, item)
         for column, (sorted_images, which) in enumerate(side):
             offset = sorted_images.first[sorted_images.start[np.repeat(which, counts)]]
@@ -298,7 +306,7 @@ class SpatialVerification(RerankingStep):
             part = slice(first, first + N_PAIRS)
             area = self._images.length[item[part]] * images.length[query[part]]
             square = np.minimum(self.max_distance**2 * area, MAX_SQUARE)
-            # From here on the inputs are sound: the kernel checks nothing.
+            # From here on, the inputs are valid. The kernel does not check them.
             verify(
                 *sides,
                 query[part],
@@ -317,13 +325,13 @@ class SpatialVerification(RerankingStep):
 
 @dataclass
 class _Images:
-    """Features of images, those of an image in the order of their words."""
+    """Features of images, sorted by word within an image."""
 
     start: np.ndarray  # of the words of each image
-    words: np.ndarray  # different ones of an image, ascending
+    words: np.ndarray  # distinct words of an image, ascending
     first: np.ndarray  # first feature of each word of each image
     points: np.ndarray  # x, y, scale, log scale, cosine and sine of the angle
-    order: np.ndarray  # number of each feature in its image as it was given
+    order: np.ndarray  # original number of each feature in its image
     length: np.ndarray  # longer side of each image
 
     @property
@@ -339,9 +347,9 @@ class _Images:
 def _sort_by_word(features, what):
     if not isinstance(features, LocalFeatures) or features.words is None:
         raise ValueError(
-            f"{what} of SpatialVerification is a LocalFeatures with words; got "
-            f"{features!r:.60}. Give an index those of its queries as `features`, and "
-            "fit the step on those of the items."
+            f"{what} of SpatialVerification must be a LocalFeatures with words; got "
+            f"{features!r:.60}. Pass the features of the queries to `search` as "
+            "`features`, and fit the step on the features of the items."
         )
     image = features.image_of_point
     order = np.lexsort((features.words, image))
@@ -365,7 +373,7 @@ def _sort_by_word(features, what):
 
 
 def _longer_sides(features):
-    """Longer side of each image; of what its features cover if sizes are unknown."""
+    """Return the longer side of each image, or of the extent of its features."""
     if features.image_sizes is not None:
         return features.image_sizes.max(axis=1).astype(np.float64)
     length = np.zeros(len(features))
@@ -375,11 +383,26 @@ def _longer_sides(features):
 
 
 def _stored_features(index):
-    items = index._state.current_raw()
+    items = _find_features(index._state.model, index._state.current_raw())
     if not isinstance(items, LocalFeatures):
         raise ValueError(
-            "The index does not store local features as its items. Fit "
-            "SpatialVerification on the LocalFeatures of the items, with their ids, "
-            "before the index gets it."
+            "The index does not store local features or photographs as its items. Pass "
+            "store_items=True, or fit SpatialVerification on the LocalFeatures of the "
+            "items, with their ids, before the index gets it."
         )
     return items
+
+
+def _find_features(model, X):
+    """Return the local features with words of photographs; other samples unchanged.
+
+    They are the result of the steps up to the vocabulary of a pipeline.
+    """
+    steps = [] if model is None else model.item_steps
+    kinds = [isinstance(step, VisualVocabulary) for step in steps]
+    has_words = isinstance(X, LocalFeatures) and X.words is not None
+    if X is None or has_words or True not in kinds:
+        return X
+    for step in steps[: kinds.index(True)]:
+        X = step.transform(X)
+    return steps[kinds.index(True)].assign(X)

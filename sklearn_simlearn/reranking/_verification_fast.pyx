@@ -1,4 +1,4 @@
-"""Kernel of spatial verification: the transform that most matches of two images share.
+"""Kernel of spatial verification: the transform with the most inliers.
 
 A match is a pair of features with the same word. Its two features differ in place,
 scale and angle, which is a similarity transform from the query's image to the other.
@@ -9,12 +9,12 @@ from cython.parallel cimport prange, threadid
 from libc.math cimport fabs, sqrt
 from libc.stdint cimport int32_t, int64_t
 
-# Comparisons of a transform with a match that a pair of images is worth. With more
-# matches than the square root of this, evenly spaced ones propose.
+# Largest number of comparisons of transforms with matches per pair of images. With more
+# matches than the square root of this, evenly spaced matches propose transforms.
 cdef enum:
     MAX_COMPARISONS = 1 << 26
 
-# Least-squares fits, each to the inliers of the one before.
+# Number of least-squares fits, each to the inliers of the previous one.
 cdef enum:
     MAX_FITS = 3
 
@@ -222,7 +222,7 @@ cdef void find_matches(
     Matches* m, Images query_images, int64_t query, Images item_images,
     int64_t item, int64_t max_pairs_per_word,
 ) noexcept nogil:
-    """Find the matches of two images, as many as there is room for."""
+    """Find the matches of two images, up to the size of the scratch memory."""
     cdef int64_t i = query_images.start[query], i_stop = query_images.start[query + 1]
     cdef int64_t j = item_images.start[item], j_stop = item_images.start[item + 1]
     cdef int64_t q_zero = query_images.first[i], d_zero = item_images.first[j]
@@ -248,7 +248,7 @@ cdef void find_matches(
                         m.n += 1
                 n_q += <int32_t>(q_end - q_begin)
                 n_d += <int32_t>(d_end - d_begin)
-        # No branches: nobody can predict which of the images is behind.
+        # Without branches, since they could not be predicted.
         i += word_q <= word_d
         j += word_d <= word_q
     for i in range(n_q):
@@ -267,7 +267,7 @@ cdef inline void add_match(Matches* m, const float* q, const float* d) noexcept 
 
 
 cdef int32_t choose(Matches* m, int32_t proposal) noexcept nogil:
-    """Choose among inliers in turn, each feature once; returns how many."""
+    """Choose inliers in their order, each feature once; return their number."""
     cdef int32_t i, n_chosen = 0
     for i in range(m.n):
         if (
@@ -289,7 +289,7 @@ cdef void refine(
     Matches* m, int32_t best, float max_square, Limits limits,
     int32_t* n_inliers, double* transform,
 ) noexcept nogil:
-    """Fit an affine map or a homography to the inliers, as long as it gains some."""
+    """Fit an affine map or a homography as long as the number of inliers rises."""
     cdef double fitted[9]
     cdef int32_t i, n_chosen
     cdef int fit
@@ -313,7 +313,7 @@ cdef void mark_near(
     Matches* m, int32_t h, const double* transform, float max_square,
     Limits limits,
 ) noexcept nogil:
-    """Mark the matches that a transform maps closely, and whose turn and scale agree
+    """Mark matches that a transform maps closely, and whose rotation and scale agree
     with those of match h."""
     cdef int32_t i
     cdef double w, ex, ey
@@ -332,7 +332,7 @@ cdef void mark_near(
 cdef bint fit_transform(
     const Matches* m, int32_t n_chosen, int n_unknowns, double* fitted
 ) noexcept nogil:
-    """Least squares over the chosen matches; False if they do not determine the map.
+    """Solve least squares for the chosen matches; return False if it is singular.
 
     With eight unknowns t, a match (x, y) -> (u, v) gives two equations,
         t0 x + t1 y + t2 - t6 x u - t7 y u = u,
@@ -396,7 +396,7 @@ cdef bint centre(
     const float* x, const float* y, const int32_t* chosen, int32_t n_chosen,
     double* out,
 ) noexcept nogil:
-    """Mean of some places, and the inverse of their distance from it."""
+    """Compute the mean of some positions, and the inverse distance from it."""
     cdef double square = 0
     cdef int32_t i
     out[0] = out[1] = 0
@@ -410,7 +410,7 @@ cdef bint centre(
 
 
 cdef bint solve(double[8][9] A, int n) noexcept nogil:
-    """Gauss-Jordan elimination of n equations; their solution is left in column 8."""
+    """Solve n equations by Gauss-Jordan elimination; the solution is in column 8."""
     cdef int column, row, pivot, k
     cdef double factor
     for column in range(n):

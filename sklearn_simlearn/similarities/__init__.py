@@ -1,7 +1,7 @@
-"""Hand-made similarities of bags of words, under the contract of the learners.
+"""Hand-made similarities of bags of words.
 
-They are the baselines of the learners' papers: rows of every table, and estimators
-that a grid search can tune.
+They are the baselines in the papers of the learners. They have the methods of the
+learners, and a grid search can tune them.
 """
 
 from sklearn_simlearn.similarities._bm25 import BM25Similarity

@@ -1,4 +1,4 @@
-"""BM25: the similarity of a few words with documents."""
+"""BM25: the similarity of short queries and documents."""
 
 from numbers import Real
 
@@ -22,7 +22,7 @@ class BM25Similarity(CountSimilarity):
 
     where :math:`q_i` and :math:`d_i` count word :math:`i`, :math:`|d|` is the number of
     words in the document and :math:`\overline{|d|}` its mean over the documents in
-    `fit`. A word that the query repeats counts as often as it occurs.
+    `fit`. A word that the query repeats counts several times.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ class BM25Similarity(CountSimilarity):
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights :math:`w` of the words. A word that no document has is taken to occur
-        in one.
+        Weights :math:`w` of the words. A word that no document has gets the weight of a
+        word in one document.
 
     mean_length_ : float
         Mean number of words per document; 1 if all documents are empty.
 
     absent_ : ndarray of shape (n_features,)
-        What the published formulas of "bm25l" and "bm25+" give to a word of the query
-        that the document lacks; 0 for the other variants. See the notes.
+        Contribution of a query word that the document lacks, in the published formulas
+        of "bm25l" and "bm25+"; 0 for the other variants. See the notes.
 
     n_features_in_ : int
         Width of the training data.
@@ -82,16 +82,15 @@ class BM25Similarity(CountSimilarity):
 
     The published sums of "bm25l" and "bm25+" run over all words of the query and give
     a word that the document lacks :math:`w_i (k_1 + 1) \delta / (k_1 + \delta)` and
-    :math:`w_i \delta`. For one query these add up to the same number in every document,
-    so they do not change the ranking, and the similarity leaves them out: a document
-    without a word of the query has 0 in all variants. ``Q @ absent_`` is what is left
-    out for the counts `Q` of a query. It follows that :math:`\delta` only adds to
-    :math:`k_1` in "bm25l", up to a factor, and that it does not change the ranking of
-    "bm25+".
+    :math:`w_i \delta`. For one query, their sum is the same in every document, so they
+    do not change the ranking. The similarity leaves them out: a document without a word
+    of the query has 0 in all variants. ``Q @ absent_`` is the omitted sum for the
+    counts `Q` of a query. Therefore, up to a factor, :math:`\delta` only adds to
+    :math:`k_1` in "bm25l", and it does not change the ranking of "bm25+".
 
     The variants were proposed with a sum over the words that query and document share
-    [3]_, so that a first occurrence gains :math:`\delta`. That form ranks worse on
-    Cranfield and NFCorpus than the form here, in which bm25s computes them.
+    [3]_, so that the first occurrence of a word adds :math:`\delta`. On Cranfield and
+    NFCorpus, that form ranks worse than the form here, which is that of bm25s.
 
     References
     ----------
@@ -136,7 +135,7 @@ class BM25Similarity(CountSimilarity):
     def _gather(self, X: Matrix) -> dict:
         if self.method == "bm25l" and self.k1 == 0:
             raise ValueError(
-                'method="bm25l" with k1=0 gives every document the same score: set k1 '
+                'method="bm25l" with k1=0 gives every document the same score. Set k1 '
                 "to a positive number."
             )
         n_documents, n_words = X.shape
@@ -155,7 +154,7 @@ class BM25Similarity(CountSimilarity):
         }
 
     def _find_constants(self):
-        """Return kappa, c, and what the published sum gives to an absent word."""
+        """Return kappa, c, and the published contribution of an absent word."""
         k1, delta = self.k1, self.delta
         match self.method:
             case "atire":
@@ -169,7 +168,7 @@ class BM25Similarity(CountSimilarity):
 
 
 def _weigh(method, frequency, n_documents):
-    """Return weights of words, each of which `frequency` of the documents have."""
+    """Return weights of words that `frequency` of the documents have."""
     odds = (n_documents - frequency + 0.5) / (frequency + 0.5)
     match method:
         case "lucene":

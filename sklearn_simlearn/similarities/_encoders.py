@@ -1,12 +1,13 @@
 """Encoders of the hand-made similarities."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.extmath import row_norms
 
-from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.encoders import Encoder, storable
 from sklearn_simlearn._core.rows import (
     append_columns,
     canonical_csr,
@@ -15,10 +16,9 @@ from sklearn_simlearn._core.rows import (
     scale_columns,
     unit_rows,
 )
-from sklearn_simlearn._core.storable import storable
 from sklearn_simlearn._core.typing import Matrix
 
-# Most entries that counts written in unary may have: 2 GiB of them.
+# Largest number of entries of counts in unary: 2 GiB.
 MAX_UNARY = 2**27
 
 
@@ -29,6 +29,8 @@ class WeightedCosine(Encoder):
     weights: np.ndarray
     exponent: float
 
+    keeps_columns = True
+
     def items(self, X: Matrix) -> Matrix:
         """Return rows of unit length."""
         X = scale_columns(X, self.weights)
@@ -37,27 +39,31 @@ class WeightedCosine(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class CentredCosine(Encoder):
-    """The cosine of weighted rows less a share of their mean; sparse stays sparse."""
+    """Cosine of weighted rows less a share of their mean; sparse data stays sparse."""
 
     weights: np.ndarray
     mean: np.ndarray
     share: float
 
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the features, and a name of the two columns of the mean."""
+        return [*names, "(mean)", "(mean)"]
+
     def queries(self, X: Matrix) -> Matrix:
-        """Return the rows and two more columns, over the norm of the centred row."""
+        """Return rows and two more columns, divided by the norm of the centred row."""
         X, on_mean, scale = self._centre(X)
         rest = self.share * (self.share * self.mean @ self.mean - on_mean)
         extra = np.column_stack([np.ones(len(scale)), rest])
         return append_columns(X, extra, scale)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return the rows and two more columns, over the norm of the centred row."""
+        """Return rows and two more columns, divided by the norm of the centred row."""
         X, on_mean, scale = self._centre(X)
         extra = np.column_stack([-self.share * on_mean, np.ones(len(scale))])
         return append_columns(X, extra, scale)
 
     def _centre(self, X):
-        """Return weighted rows, their products with the mean, one over their norm."""
+        """Return weighted rows, their products with the mean, and inverse norms."""
         X = scale_columns(X, self.weights)
         on_mean = X @ self.mean
         norm2 = (
@@ -70,24 +76,26 @@ class CentredCosine(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class Burstiness(Encoder):
-    """Weighted counts of the query against roots of the item's counts."""
+    """Weighted counts of the query times roots of the item's counts."""
 
     weights: np.ndarray
     normalize: bool
+
+    keeps_columns = True
 
     def queries(self, X: Matrix) -> Matrix:
         """Return weighted counts."""
         return scale_columns(X, self.weights)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return counts to the power 1/4, of unit length if asked."""
+        """Return counts to the power 1/4, of unit length if `normalize` is set."""
         X = power(X, 0.25)
         return unit_rows(X) if self.normalize else X
 
 
 @dataclass(frozen=True, eq=False)
 class SaturatedCounts(Encoder):
-    """Weighted counts of the query against the item's counts, which level off at 1.
+    """Weighted counts of the query times the item's counts, which saturate at 1.
 
     Attributes
     ----------
@@ -109,6 +117,8 @@ class SaturatedCounts(Encoder):
     b: float
     mean_length: float
 
+    keeps_columns = True
+
     def queries(self, X: Matrix) -> Matrix:
         """Return weighted counts."""
         return scale_columns(X, self.weights)
@@ -127,23 +137,23 @@ class SaturatedCounts(Encoder):
 @storable
 @dataclass(frozen=True, eq=False)
 class AdaptivePenalty:
-    """The penalty of each query, from what it shares with the training samples.
+    """The penalty of each query, from its overlap with the training samples.
 
     Attributes
     ----------
-    alpha : float
+    factor : float
         Factor of the penalty.
 
     reached, n_reach : ndarray
-        Columns of the unary training counts, and how many samples have each.
+        Columns of the unary training counts, and the number of samples in each.
     """
 
-    alpha: float
+    factor: float
     reached: np.ndarray
     n_reach: np.ndarray
 
     def __call__(self, unary: sparse.csr_array) -> np.ndarray:
-        """Return one penalty per row; alpha - 1 for a row that shares nothing."""
+        """Return one penalty per row; factor - 1 for a row that shares nothing."""
         place = np.searchsorted(self.reached, unary.indices)
         place = np.minimum(place, len(self.reached) - 1)
         n_reach = np.zeros(len(place))
@@ -154,7 +164,7 @@ class AdaptivePenalty:
         common = np.bincount(row, n_reach, minlength=unary.shape[0])
         ratio = np.ones(unary.shape[0])
         np.divide(self.n_reach.sum(), common, out=ratio, where=common > 0)
-        return self.alpha * ratio - 1
+        return self.factor * ratio - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,21 +177,27 @@ class UnaryCounts(Encoder):
         Exponent of the differences.
 
     penalty : float or AdaptivePenalty
-        The factor lambda of what only the query has.
+        The factor lambda of counts that only the query has.
 
     max_count : int
-        Larger counts are read as this one.
+        Larger counts are truncated to this one.
     """
 
     p: int
     penalty: float | AdaptivePenalty
     max_count: int
 
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the feature of each level, and a name of the last two columns."""
+        levels = np.repeat(names, self.max_count).tolist()
+        squares = names if self.p == 2 else ()
+        return [*levels, *squares, "(unmatched)", "(unmatched)"]
+
     def queries(self, X: Matrix) -> sparse.csr_array:
-        """Return what (q, d) gains over (q, 0) and (0, d) together, level by level.
+        """Return, by level, s(q, d) less s(q, 0) and s(0, d).
 
         With p = 1 it is 1 + lambda for each j <= min(q, d). With p = 2 it is 2 q for
-        each j <= d, and (1 - lambda) (2 j - 1 - 2 q) more for each j <= q.
+        each j <= d, plus (1 - lambda) (2 j - 1 - 2 q) for each j <= q.
         """
         X = clip_counts(X, self.max_count)
         unary = write_unary(X, self.max_count)
@@ -202,7 +218,7 @@ class UnaryCounts(Encoder):
         return append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
 
     def items(self, X: Matrix) -> sparse.csr_array:
-        """Return counts in unary, and what the item costs against an empty query."""
+        """Return counts in unary, and s(0, d)."""
         X = clip_counts(X, self.max_count)
         unary = write_unary(X, self.max_count)
         own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
@@ -218,19 +234,19 @@ def row_sums(X: Matrix) -> np.ndarray:
 
 
 def clip_counts(X: Matrix, max_count: int) -> sparse.csr_array:
-    """Return counts as CSR, larger ones read as `max_count`."""
+    """Return counts as CSR, truncated to `max_count`."""
     X = canonical_csr(X)
     counts = np.minimum(X.data, max_count)
     return sparse.csr_array((counts, X.indices, X.indptr), shape=X.shape)
 
 
 def write_unary(X: sparse.csr_array, max_count: int) -> sparse.csr_array:
-    """Return counts in unary: column i * max_count + j - 1 is 1 where x_i >= j."""
+    """Return counts in unary: column i * max_count + j - 1 is 1 if x_i >= j."""
     n_entries = X.data.sum(dtype=np.float64)
     if n_entries > MAX_UNARY:
         raise ValueError(
-            f"The counts in X add up to {n_entries:.3g}, too many to be written in "
-            f"unary: set max_count, which is {max_count} now, to a lower number."
+            f"The sum of the counts in X is {n_entries:.3g}, which is too large for a "
+            f"unary encoding. Set max_count, which is {max_count}, to a lower number."
         )
     counts = X.data.astype(np.int64)
     start = np.cumsum(counts) - counts

@@ -12,15 +12,15 @@ from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 
 
 class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
-    """A similarity with statistics of the data, but nothing learned from labels.
+    """A similarity that uses statistics of the data, but no labels.
 
     Subclasses implement `_gather`, which returns the statistics as fitted attributes,
     with the encoder that uses them as `encoder_`.
     """
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: MatrixLike, y=None) -> Self:
-        """Gather the statistics of the words.
+    def fit(self, X: MatrixLike, y: object = None) -> Self:
+        """Compute the statistics of the words.
 
         Parameters
         ----------

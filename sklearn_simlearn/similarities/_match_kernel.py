@@ -1,4 +1,4 @@
-"""Selective match kernel: images compared word by word, selectively."""
+"""Selective match kernel: images compared word by word."""
 
 from numbers import Integral, Real
 from typing import Self
@@ -13,17 +13,16 @@ from sklearn_simlearn._core.sklearn import Interval, fit_context, get_chunk_n_ro
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.base import SimilarityMixin, replacing_state
 
-# Pairs of words of the same kind, one of a query and one of an item, that are compared
-# at a time.
+# Pairs of equal words, one of a query and one of an item, that are compared at a time.
 PAIRS = 2**18
 
 
 class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
     r"""Selective match kernel of aggregated residuals (ASMK).
 
-    The local descriptors of an image that fall into visual word :math:`c` are pooled
-    into one residual, the sum of their differences from the word, and images are
-    compared word by word [1]_:
+    The local descriptors of an image in visual word :math:`c` are pooled into one
+    residual, the sum of their differences to the word. Images are compared word by word
+    [1]_:
 
     .. math::
 
@@ -32,18 +31,19 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         \sigma(u) = \begin{cases} \operatorname{sign}(u) |u|^\alpha & u \ge \tau \\
                                   0 & \text{else,} \end{cases}
 
-    over the words that both have. The residuals :math:`\hat q_c` are of unit length, or
-    binarised, and :math:`\gamma` makes :math:`s(x, x) = 1`. The power :math:`\alpha`
-    and the threshold :math:`\tau` let few good matches outweigh many poor ones.
+    over the words that both have. The residuals :math:`\hat q_c` have unit length, or
+    are binarised, and :math:`\gamma` makes :math:`s(x, x) = 1`. With the power
+    :math:`\alpha` and the threshold :math:`\tau`, few good matches outweigh many poor
+    ones.
 
     Parameters
     ----------
     n_dims : int, default=128
-        Dimensions of a residual, so that `X` has ``n_words * n_dims`` columns: those of
-        the first word, of the second, and so on. 128 are those of SIFT.
+        Dimensions of a residual. `X` has ``n_words * n_dims`` columns: those of the
+        first word, of the second, and so on. SIFT has 128.
 
-    alpha : float, default=3.0
-        Selectivity :math:`\alpha`.
+    selectivity : float, default=3.0
+        Power :math:`\alpha`. The larger it is, the less poor matches count.
 
     tau : float, default=0.0
         Similarity :math:`\tau` of two residuals below which a word does not count.
@@ -60,7 +60,8 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
     Attributes
     ----------
     idf_ : ndarray of shape (n_words,)
-        Weights :math:`w_c`. A word that the training data lacks is taken to occur once.
+        Weights :math:`w_c`. A word that the training data lacks has the weight of a
+        word that occurs once.
 
     n_features_in_ : int
         Width of the training data.
@@ -70,17 +71,16 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
     See Also
     --------
-    sklearn_simlearn.MemoryVectorQuery : Queries it with several images at once.
+    sklearn_simlearn.MemoryVectorQuery : Queries by several images together.
 
     Notes
     -----
-    `X` is a VLAD matrix before any normalisation. A word whose columns are all zero is
-    one that the image does not have, so CSR is the natural form.
+    `X` is a VLAD matrix before any normalisation. If all columns of a word are zero,
+    the image does not have the word, so CSR is the natural form.
 
-    The selection is not linear: there is no vector that an inner-product index could
-    store, so this is a similarity without `transform`. Queries and items cost memory
-    for their residuals, ``n_dims / 8`` bytes each if binarised, and time for each word
-    that a query and an item share.
+    The selection is not linear, so there are no vectors for an inner-product index and
+    no `transform`. Each residual takes memory, ``n_dims / 8`` bytes if binarised. The
+    time grows with the number of words that queries and items share.
 
     References
     ----------
@@ -102,7 +102,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
     _parameter_constraints: dict = {
         "n_dims": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "selectivity": [Interval(Real, 0, None, closed="neither")],
         "tau": [Interval(Real, -1, 1, closed="both")],
         "binarize": ["boolean"],
         "use_idf": ["boolean"],
@@ -112,20 +112,20 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         self,
         n_dims: int = 128,
         *,
-        alpha: float = 3.0,
+        selectivity: float = 3.0,
         tau: float = 0.0,
         binarize: bool = True,
         use_idf: bool = False,
     ):
         self.n_dims = n_dims
-        self.alpha = alpha
+        self.selectivity = selectivity
         self.tau = tau
         self.binarize = binarize
         self.use_idf = use_idf
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: MatrixLike, y=None) -> Self:
-        """Count the words.
+    def fit(self, X: MatrixLike, y: object = None) -> Self:
+        """Compute the weights of the words.
 
         Parameters
         ----------
@@ -145,8 +145,8 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
             n_words, rest = divmod(X.shape[1], self.n_dims)
             if rest:
                 raise ValueError(
-                    f"X has {X.shape[1]} columns, which is no multiple of "
-                    f"n_dims={self.n_dims}: every word has that many."
+                    f"X has {X.shape[1]} columns, which is not a multiple of "
+                    f"n_dims={self.n_dims}, the number of columns of a word."
                 )
             idf = np.ones(n_words)
             if self.use_idf:
@@ -157,7 +157,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         return self
 
     def similarity(self, X: MatrixLike, Y: MatrixLike | None = None) -> np.ndarray:
-        """Similarity of every row of `X` to every row of `Y`.
+        """Return the similarity of every row of `X` to every row of `Y`.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         image, word, residual, gamma = items
         n_queries, n_items = len(q_gamma), len(gamma)
 
-        # Items by word, so that those of one word lie together.
+        # Items sorted by word, so that the items of a word are consecutive.
         order = np.argsort(word, kind="stable")
         image, residual = image[order], residual[order]
         n_images = np.bincount(word, minlength=len(self.idf_))
@@ -200,7 +200,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
             within = np.arange(len(q)) - np.repeat(np.cumsum(length) - length, length)
             d = first[q_word[q]] + within
             score = self.idf_[q_word[q]] * self._select(q_residual[q], residual[d])
-            # Pairs of a query and an item recur, once for each word they share.
+            # A pair of a query and an item occurs once for each word they share.
             low, high = q_image[start], q_image[stop - 1] + 1
             cell = (q_image[q] - low) * n_items + image[d]
             total = np.bincount(cell, score, minlength=(high - low) * n_items)
@@ -211,9 +211,9 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         return S
 
     def _residuals(self, X):
-        """Image, word and residual of every word of every image; gamma of the images.
+        """Return image, word and residual of each word of each image, and gamma.
 
-        Sorted by image. Residuals have unit length, or are bits packed into bytes.
+        They are sorted by image. Residuals have unit length, or are packed bits.
         """
         parts = []
         n_rows = get_chunk_n_rows(8 * X.shape[1], max_n_rows=X.shape[0])
@@ -226,7 +226,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
                 padding = -residual.shape[1] % 8
                 residual = np.pad(residual, [(0, 0), (0, padding)]).view(np.uint64)
             else:
-                # Divided by the largest first: squares of small ones underflow.
+                # Divided by the largest first, since squares of small values underflow.
                 residual = residual / np.abs(residual).max(axis=1, keepdims=True)
                 residual /= np.linalg.norm(residual, axis=1, keepdims=True)
             parts.append((image + batch.start, word, residual))
@@ -237,17 +237,17 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         return image, word, residual, gamma
 
     def _select(self, q, d):
-        """sigma of the similarity of paired residuals."""
+        """Return sigma of the similarity of paired residuals."""
         if self.binarize:
             n_differ = np.bitwise_count(q ^ d).sum(axis=1, dtype=np.int64)
             u = (self.n_dims - 2 * n_differ) / self.n_dims
         else:
             u = np.einsum("ij,ij->i", q, d, dtype=np.float64)
-        return np.where(u >= self.tau, np.sign(u) * np.abs(u) ** self.alpha, 0.0)
+        return np.where(u >= self.tau, np.sign(u) * np.abs(u) ** self.selectivity, 0.0)
 
 
 def _find_words(X, n_dims):
-    """Image and word wherever an image has a word, sorted by image, then by word."""
+    """Return image and word for each word of an image, sorted by image, then word."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
         return np.nonzero((X != 0).reshape(X.shape[0], n_words, n_dims).any(axis=2))
@@ -256,7 +256,7 @@ def _find_words(X, n_dims):
 
 
 def _take_words(X, image, word, n_dims):
-    """The dense residuals of these words of these images."""
+    """Return the dense residuals of these words of these images."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
         return X.reshape(X.shape[0], n_words, n_dims)[image, word]
@@ -268,7 +268,7 @@ def _take_words(X, image, word, n_dims):
 
 
 def _entries(X):
-    """Row, column and value of what is stored in a CSR matrix and not zero."""
+    """Return row, column and value of the non-zero entries of a CSR matrix."""
     X = X.tocoo()
     stored = X.data != 0
     row, column = X.row[stored].astype(np.int64), X.col[stored].astype(np.int64)

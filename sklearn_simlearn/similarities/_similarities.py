@@ -45,16 +45,17 @@ class CosineSimilarity(HandMadeSimilarity):
         Weight the words. False gives the plain cosine, the baseline for embeddings.
 
     power : float, default=1.0
-        Exponent :math:`p` of the weighted values, whose signs are kept. Below 1 it
-        dampens words that come in bursts and very rare words; 0.75 is where learners
-        start from.
+        Exponent :math:`p` of the weighted values, whose signs are kept. A value below 1
+        reduces the weight of repeated words and of very rare words. 0.75 is the start
+        of the learners.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights of the words. One that the training data lacks is taken to occur once.
-        All are 1 where idf would take away more than half of the data, as it does with
-        embeddings, whose features are in every sample; a warning says so.
+        Weights of the words. A word that the training data lacks has the weight of a
+        word that occurs once. If idf would remove more than half of the data, all
+        weights are 1 and the fit warns. This happens with embeddings, whose features
+        are in every sample.
 
     n_features_in_ : int
         Width of the training data.
@@ -87,8 +88,8 @@ class CosineSimilarity(HandMadeSimilarity):
 class NegativeEvidenceSimilarity(HandMadeSimilarity):
     r"""Cosine of tf-idf vectors less a part of their mean.
 
-    A word that both samples lack speaks for their similarity [1]_. Subtracting
-    :math:`\beta` times the mean :math:`m` of the training data does that:
+    A word that both samples lack is evidence of their similarity [1]_. This evidence is
+    added by subtracting :math:`\beta` times the mean :math:`m` of the training data:
 
     .. math::
 
@@ -105,8 +106,8 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights of the words; all 1 where idf would take away more than half of the
-        data, as in :class:`CosineSimilarity`.
+        Weights of the words; all 1 if idf would remove more than half of the data, as
+        in :class:`CosineSimilarity`.
 
     mean_ : ndarray of shape (n_features,)
         Mean of the weighted training data.
@@ -127,7 +128,7 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
         - \beta \langle m, d \rangle
         + \beta (\beta \lVert m \rVert^2 - \langle q, m \rangle),
 
-    so two more columns beside the words carry the mean.
+    so the mean is stored in two additional columns.
 
     References
     ----------
@@ -161,9 +162,9 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
 
 
 class BurstinessSimilarity(HandMadeSimilarity):
-    r"""Similarity that discounts words which come in bursts.
+    r"""Similarity that discounts repeated words.
 
-    A word repeated within an item [1]_, or in many items, counts less than
+    A word that is repeated within an item [1]_, or in many items, counts less than
     proportionally, here in the form of Eq. 3 of [2]_:
 
     .. math::
@@ -177,13 +178,13 @@ class BurstinessSimilarity(HandMadeSimilarity):
     ----------
     normalize : bool, default=True
         Divide by the length of :math:`\sqrt[4]{d}`, so that items with many words have
-        no advantage. False is the formula to the letter.
+        no advantage. False is the published formula.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights :math:`w` of the words; all 1 where idf would take away more than half
-        of the data, as in :class:`CosineSimilarity`.
+        Weights :math:`w` of the words; all 1 if idf would remove more than half of the
+        data, as in :class:`CosineSimilarity`.
 
     burst_ : ndarray of shape (n_features,)
         Denominators. A word that the training data lacks has 1, as if it occurred once.
@@ -233,10 +234,10 @@ class BurstinessSimilarity(HandMadeSimilarity):
 
 
 class AsymmetricSimilarity(CountSimilarity):
-    r"""Similarity of counts that treats what only one side has unequally.
+    r"""Similarity of counts with different penalties for query and item.
 
-    A word that the query shows more often than the item costs :math:`\lambda` times as
-    much as one that the item shows more often [1]_:
+    If the query has a word more often than the item, the difference costs
+    :math:`\lambda` times as much as if the item has it more often [1]_:
 
     .. math::
 
@@ -249,20 +250,20 @@ class AsymmetricSimilarity(CountSimilarity):
         Power of the differences.
 
     lam : float or "adaptive", default="adaptive"
-        The factor :math:`\lambda`; large where queries show the object alone and items
-        show more than it. "adaptive" sets it for each query, from how much of the query
-        the training samples :math:`x_j` contain; for ``p=1`` only:
+        The factor :math:`\lambda`. It should be large if queries show only the object
+        and items show more. "adaptive" sets it for each query by the share of the query
+        that the training samples :math:`x_j` contain; for ``p=1`` only:
 
         .. math::
 
             \lambda(q) = \alpha\, \frac{\sum_j \sum_i x_{ji}}
                                        {\sum_j \sum_i \min(q_i, x_{ji})} - 1 .
 
-    alpha : float, default=1.0
-        The factor :math:`\alpha` of an adaptive :math:`\lambda`.
+    factor : float, default=1.0
+        Factor :math:`\alpha` of an adaptive :math:`\lambda`.
 
     max_count : int, default=None
-        Counts above this are taken as this; the largest count of the training data if
+        Larger counts are truncated to this; the largest count of the training data if
         None. It bounds the width of the encodings.
 
     Attributes
@@ -278,11 +279,11 @@ class AsymmetricSimilarity(CountSimilarity):
 
     Notes
     -----
-    With the counts written in unary, :math:`u_{ij}(x) = [x_i \ge j]`, the similarity is
-    an inner product, because :math:`\min(q_i, d_i) = \sum_j u_{ij}(q) u_{ij}(d)`. The
-    encodings are therefore sparse, with `max_count_` columns per word, for dense `X`
-    too, and one entry per unit of every count: samples whose counts add up to too many
-    are refused, and `max_count` is the remedy.
+    With counts in unary, :math:`u_{ij}(x) = [x_i \ge j]`, the similarity is an inner
+    product, because :math:`\min(q_i, d_i) = \sum_j u_{ij}(q) u_{ij}(d)`. The encodings
+    are therefore sparse, also for dense `X`, with `max_count_` columns per word and one
+    entry per unit of every count. If the counts of the samples add up to too many, an
+    error is raised. A smaller `max_count` prevents this.
 
     References
     ----------
@@ -300,7 +301,7 @@ class AsymmetricSimilarity(CountSimilarity):
     _parameter_constraints: dict = {
         "p": [Options(Real, {1, 2})],
         "lam": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"})],
-        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "factor": [Interval(Real, 0, None, closed="neither")],
         "max_count": [Interval(Integral, 1, None, closed="left"), None],
     }
 
@@ -309,24 +310,24 @@ class AsymmetricSimilarity(CountSimilarity):
         p: int = 1,
         *,
         lam: float | str = "adaptive",
-        alpha: float = 1.0,
+        factor: float = 1.0,
         max_count: int | None = None,
     ):
         self.p = p
         self.lam = lam
-        self.alpha = alpha
+        self.factor = factor
         self.max_count = max_count
 
     def _gather(self, X):
         if self.lam == "adaptive" and self.p != 1:
-            raise ValueError('lam="adaptive" goes with p=1 only: give lam a number.')
+            raise ValueError('lam="adaptive" needs p=1. For p=2, set lam to a number.')
         max_count = self.max_count or max(1, int(X.max()))
         if self.lam == "adaptive":
-            # How many training samples reach each count of each word: a query's minima
-            # with all of them sum up to the sum of these over its own counts.
+            # Number of training samples that reach each count of each word. Summed over
+            # the counts of a query, this is the sum of its minima with all samples.
             unary = write_unary(clip_counts(X, max_count), max_count)
             penalty = AdaptivePenalty(
-                self.alpha, *np.unique(unary.indices, return_counts=True)
+                self.factor, *np.unique(unary.indices, return_counts=True)
             )
         else:
             penalty = float(self.lam)
@@ -335,7 +336,7 @@ class AsymmetricSimilarity(CountSimilarity):
 
 
 def _weigh_words(X, estimator):
-    """idf, or ones where it is not wanted or would take away most of the data."""
+    """Return idf, or ones if idf is off or would remove most of the data."""
     if not getattr(estimator, "use_idf", True):
         return np.ones(X.shape[1])
     idf = inverse_document_frequency(X)
@@ -347,7 +348,7 @@ def _weigh_words(X, estimator):
     if taken <= 0.5:
         return idf
     warn_user(
-        f"{type(estimator).__name__} does without idf: it would take away {taken:.0%} "
-        "of the values in X, whose features are in every sample, as in embeddings."
+        f"{type(estimator).__name__} does not use idf, which would remove {taken:.0%} "
+        "of the values in X. Its features are in every sample, as in embeddings."
     )
     return np.ones(X.shape[1])
