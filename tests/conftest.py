@@ -21,7 +21,7 @@ def rng():
 
 @pytest.fixture
 def blobs():
-    """Three overlapping classes, non-negative."""
+    """Return three overlapping classes of non-negative samples."""
     X, y = make_blobs(
         90, 5, centers=3, cluster_std=4.0, center_box=(0, 10), random_state=0
     )
@@ -30,7 +30,7 @@ def blobs():
 
 @pytest.fixture
 def counts():
-    """Sparse word counts of 12 objects with 5 samples each, and 6 distractors."""
+    """Return sparse counts of 12 objects with 5 samples each, and 6 distractors."""
     return make_counts()
 
 
@@ -66,7 +66,7 @@ else:
 
 @pytest.fixture
 def interrupt_fit():
-    """Interrupt a fit by Ctrl-C, in a process of its own.
+    """Interrupt a fit by Ctrl-C, in a new process.
 
     The code makes `estimator`, `X` and `y`. Returned are the seconds from Ctrl-C to the
     end of the fit. The process is killed if it takes longer than the time-out.

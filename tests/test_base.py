@@ -1,4 +1,4 @@
-"""The base class: fit as all or nothing, steps for callbacks, warnings to the user."""
+"""Tests of the base class: atomic fits, callbacks, warnings at the user's line."""
 
 import warnings
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_a_fit_that_fails_leaves_all_state(error, counts):
     assert vars(learner) == before | {"step": fail}
 
 
-def test_a_fit_that_succeeds_keeps_nothing_but_what_is_the_users(counts):
+def test_a_fit_keeps_only_attributes_of_the_user(counts):
     X, y = counts
     learner = MeanWeights().set_output(transform="pandas")
     learner.note, learner.old_, learner._old = "the user's own", 1, 2
@@ -90,7 +90,7 @@ def test_a_fit_that_succeeds_keeps_nothing_but_what_is_the_users(counts):
     assert hasattr(learner.transform(X.toarray()), "columns")  # still pandas
 
 
-def test_going_on_starts_from_the_old_state(counts):
+def test_continuing_starts_from_the_old_state(counts):
     learner = MeanWeights().fit(*counts)
     with replacing_state(learner, afresh=False):
         learner.weights_ = learner.weights_ + 1
@@ -107,7 +107,7 @@ def test_going_on_starts_from_the_old_state(counts):
 
 
 class Recorder:
-    """A callback that keeps what it hears, and may ask to stop."""
+    """A callback that records its calls and can ask to stop."""
 
     def __init__(self, stop=False):
         self.heard, self.stop = [], stop
@@ -126,7 +126,7 @@ class Recorder:
         return self.stop
 
 
-def test_callbacks_hear_every_step(counts):
+def test_callbacks_get_every_step(counts):
     recorder = Recorder(stop=True)
     learner = MeanWeights().set_callbacks(recorder).fit(*counts)
     assert recorder.heard == [

@@ -1,4 +1,4 @@
-"""Contracts that every learner and every hand-made similarity keeps."""
+"""Contracts of all learners and hand-made similarities."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:No weights are better than 0"),
     pytest.mark.filterwarnings("ignore:The objective still falls"),
     pytest.mark.filterwarnings("ignore:holdout=.objects. keeps the start"),
-    pytest.mark.filterwarnings("ignore:.* does without idf"),
+    pytest.mark.filterwarnings("ignore:.* does not use idf"),
 ]
 
 each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)

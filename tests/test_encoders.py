@@ -1,4 +1,4 @@
-"""Encoders: what the hold-out measures is what the fitted estimator serves."""
+"""Test that the hold-out measures the similarity that a fitted estimator serves."""
 
 import inspect
 import pickle
@@ -38,7 +38,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 
 def make_objects(n_objects=14, size=6, n_words=30, seed=0):
-    """Counts of objects that ten words tell apart, and the others hide."""
+    """Counts of objects that differ in ten words only; the others are noise."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_objects), size)
     X = rng.poisson(1.5, size=(len(y), n_words))
@@ -79,6 +79,7 @@ VARIANTS = {
     },
     HistogramRankSVM: {
         "alpha": 10.0,
+        "penalty": "l2",
         "loss": "pairwise",
         "truncation": 2,
         "n_word_groups": 2,
@@ -134,6 +135,8 @@ CASES = [
     for learner, variants in VARIANTS.items()
     for name, value in [("random_state", 0), *variants.items()]
 ]
+early = {"holdout": 2, "max_iter": 4}
+CASES.append(pytest.param(SparseMahalanobisLearner, early, id="early stopping"))
 
 
 @pytest.mark.parametrize("learner", sorted(LISTED, key=repr))
@@ -143,7 +146,7 @@ def test_every_parameter_of_a_listed_learner_is_tried(learner):
 
 @pytest.fixture
 def judged(monkeypatch):
-    """What the hold-out measures: (fold, candidate, encoder, similarities)."""
+    """Record what the hold-out measures: (fold, candidate, encoder, similarities)."""
     records = []
     record = _holdout.Judge.record
 
@@ -182,7 +185,7 @@ def shape_of(encoder):
 
 
 def equivalent(shape):
-    """Drop what is merged into one step when a candidate is served."""
+    """Drop parts that are merged into one step when a candidate is served."""
     return shape if shape[0] != "MixedCosine" else ("MatrixCosine", shape[1])
 
 
@@ -198,7 +201,8 @@ def test_judged_similarities_are_served(learner, parameters, judged):
         if fold is not first:
             break
         served = serve(model, encoder)
-        queries, items = rows[fold.queries], rows[fold.items]
+        queries = rows[fold.queries]
+        items = rows[np.concatenate([fold.items, fold.others])]
         message = f"{candidate} is judged by other similarities than it serves"
         assert_allclose(
             served.similarity(queries, items), S, rtol=1e-6, atol=1e-9, err_msg=message

@@ -1,4 +1,4 @@
-"""Whatever way data is stored, the answer is that of canonical dense float64 data."""
+"""All storage states of data give the result of canonical dense float64 data."""
 
 import warnings
 
@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from tested_estimators import LEARNERS, VARIANTS
 
-from sklearn_simlearn import metrics
+from sklearn_simlearn import QueryDocumentMap, metrics
 from sklearn_simlearn.contract._samples import storage_states
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import RetrievalScorer, retrieval_report
@@ -25,9 +25,9 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def draw_samples(rng):
-    """Counts of at least ten classes, some samples and words without any, labels."""
+    """Return counts of at least ten classes, some rows and columns empty; labels."""
     n_classes, n_words = rng.integers(10, 13), 2 * rng.integers(2, 9)
-    y = np.concatenate([np.repeat(np.arange(n_classes), 3), np.full(2, -1)])
+    y = np.concatenate([np.repeat(np.arange(n_classes), 4), np.full(2, -1)])
     X = rng.poisson(rng.gamma(0.3, 2.0, size=(n_classes + 1, n_words))[y])
     X[rng.integers(len(y), size=3)] = 0
     X[:, rng.integers(n_words)] = 0
@@ -36,7 +36,7 @@ def draw_samples(rng):
 
 
 def store(rng, X):
-    """X in a random state of storage, its name and itself."""
+    """Return the name of a random state of storage, and X in this state."""
     states = storage_states(sparse.csr_array(X))
     name = rng.choice(sorted(states))
     return name, states[name]
@@ -63,11 +63,13 @@ def test_estimators(estimator, seed):
     fitted = clone(estimator).fit(Z, y)
     where = f"fitted on {train}, queries {of_queries}, items {of_items}"
     S = fitted.similarity(Q, D)
-    assert_allclose(S, expected, rtol=1e-6, atol=1e-8, err_msg=where)
+    # Maps are optimised in single precision, so sums of another order remain visible.
+    atol = 1e-6 if isinstance(estimator, QueryDocumentMap) else 1e-8
+    assert_allclose(S, expected, rtol=1e-6, atol=atol, err_msg=where)
     if hasattr(fitted, "transform_database"):
         product = fitted.transform(Q) @ fitted.transform_database(D).T
         product = product.toarray() if sparse.issparse(product) else product
-        assert_allclose(product, expected, rtol=1e-6, atol=1e-8, err_msg=where)
+        assert_allclose(product, expected, rtol=1e-6, atol=atol, err_msg=where)
         index = SimilarityIndex(fitted).fit(D)
         scores, rows = index.search(Q, k=3)
         found = np.take_along_axis(expected, rows, axis=1)

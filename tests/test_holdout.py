@@ -1,5 +1,6 @@
-"""The hold-out: what it holds out, and what it chooses."""
+"""The hold-out: folds and choices."""
 
+import re
 import warnings
 from itertools import combinations
 from typing import NamedTuple
@@ -7,22 +8,34 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_simlearn import (
     OASIS,
     AngularBilinearRanker,
+    ClassPosteriorSimilarity,
     HistogramRankSVM,
     SparseMahalanobisLearner,
     StartKeptWarning,
+    TwoCovarianceSimilarity,
+    _folds,
     _holdout,
 )
 from sklearn_simlearn._core.encoders import Encoder
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._holdout import MAX_ROWS, START, Judge, choose, make_folds
-from sklearn_simlearn.metrics import precision_at_k
-from sklearn_simlearn.metrics._measure import rank_relevant_items
+from sklearn_simlearn._folds import MAX_OTHERS, MAX_QUERIES, MAX_ROWS, make_folds
+from sklearn_simlearn._holdout import (
+    START,
+    Judge,
+    Measures,
+    choose,
+    settle,
+)
+from sklearn_simlearn.metrics import average_precision, precision_at_k
+from sklearn_simlearn.metrics._measure import measure_lists
 
 
 class Candidate(NamedTuple):
@@ -34,11 +47,18 @@ def keep_on(name, describe=None):
 
 
 def folds(y, holdout, seed=0):
-    """Return the rows to learn from and the held-out ones, which query each other."""
+    """Return the rows to learn from and the held-out ones."""
     made = make_folds(check_relevance(y), holdout, np.random.default_rng(seed))
     for fold in made:
-        assert fold.queries is fold.items
-    return [(fold.train, fold.queries) for fold in made]
+        assert np.isin(fold.queries, fold.items).all()
+        assert np.isin(fold.others, fold.train).all()
+        assert len(fold.others) == (holdout == "samples") * min(
+            len(fold.train), MAX_OTHERS
+        )
+    n_queries = sum(len(fold.queries) for fold in made)
+    n_items = sum(len(fold.items) for fold in made)
+    assert min(n_items, 0.9 * MAX_QUERIES) <= n_queries <= MAX_QUERIES
+    return [(fold.train, fold.items) for fold in made]
 
 
 class Given(Encoder):
@@ -62,11 +82,11 @@ def judge_whole(y, *, by_class):
     """Return a judge whose only fold has all samples."""
     judge = Judge(np.asarray(y)[:, None], check_relevance(y), by_class=by_class)
     rows = np.arange(len(y))
-    judge.open(_holdout.Fold(rows[:0], rows, rows))
+    judge.open(_folds.Fold(rows[:0], rows, rows))
     return judge
 
 
-# -- what is held out --
+# -- folds --
 
 
 @pytest.mark.parametrize(
@@ -91,13 +111,13 @@ def test_distractors_and_lone_samples_stay_in_training():
         assert (test < 60).all()
 
 
-def test_samples_are_a_share_of_each_class_that_can_spare_them():
+def test_samples_are_held_out_of_classes_that_are_large_enough():
     y = np.concatenate([np.repeat(np.arange(3), 40), np.repeat(np.arange(3, 5), 5)])
     made = folds(y, "samples")
     for train, test in made:
         assert_array_equal(np.bincount(y[test])[:3], [8, 8, 8])
         assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
-    # Five samples can spare two twice.
+    # Of five samples, two can be held out twice.
     of_small = [np.bincount(y[test], minlength=5)[3:].tolist() for _, test in made]
     assert of_small == [[2, 2], [2, 2], [0, 0], [0, 0], [0, 0]]
     tested = np.concatenate([test for _, test in made])
@@ -113,7 +133,7 @@ def test_of_classes_below_four_samples_some_are_held_out_whole():
         assert not np.isin(y[test], y[train]).any()
 
 
-def test_many_held_out_samples_are_thinned_out_in_pairs():
+def test_many_held_out_samples_are_sampled_in_pairs():
     y = np.repeat(np.arange(12), 1000)
     [(train, test)] = folds(y, "samples")
     assert len(test) == MAX_ROWS
@@ -125,7 +145,7 @@ def test_many_held_out_samples_are_thinned_out_in_pairs():
         assert (np.unique(y[test], return_counts=True)[1] == 2).all()
 
 
-def test_too_few_classes_keep_the_start_and_say_so():
+def test_too_few_classes_keep_the_start_with_a_warning():
     with pytest.warns(UserWarning, match='9 classes .* Pass holdout="samples"'):
         assert folds(np.repeat(np.arange(9), 5), "objects") == []
     with pytest.warns(UserWarning, match="too few to hold some out"):
@@ -147,7 +167,7 @@ def test_few_samples_are_held_out_by_turns(size, n_folds):
     assert len(folds(np.repeat(np.arange(10), size), "samples")) == n_folds
 
 
-# -- what is chosen --
+# -- choices --
 
 
 def noisy_path(noises):
@@ -180,7 +200,7 @@ def test_a_planted_gain_is_taken(holdout):
     assert results["gain"][0] == results["error"][0] == 0
 
 
-def test_a_start_that_cannot_be_beaten_is_kept():
+def test_the_start_is_kept_if_it_is_the_best():
     y = np.repeat(np.arange(20), 10)
     choice = choose_among(noisy_path([1.1, 2.0, 1.0]), y)
     assert choice.candidate is START
@@ -248,33 +268,45 @@ def test_a_gain_that_costs_the_first_rank_is_not_taken():
 
 
 def thinned_precision_at_1(relevance, similarity):
-    """Mean over all subsets of the items, tied ones in random order."""
+    """Return the mean over all subsets of the items, with ties in random order."""
     items = np.flatnonzero(relevance >= 0)
     found = []
     for size in range(len(items) + 1):
         for kept in combinations(items, size):
             kept = np.array(kept, dtype=int)
-            top = kept[similarity[kept] == similarity[kept].max(initial=-1)]
+            top = kept[similarity[kept] == similarity[kept].max(initial=-np.inf)]
             found.append((relevance[top] > 0).mean() if size else 0)
     return np.mean(found)
 
 
 @pytest.mark.parametrize("n_values", [2, 4, 1000])
-def test_precision_at_1_in_a_dense_database(n_values):
+def test_lists_are_measured_as_by_ranks(n_values):
     rng = np.random.default_rng(n_values)
-    relevance = rng.integers(-1, 2, (30, 8)).astype(np.int8)
+    relevance = rng.integers(-1, 2, (30, 12)).astype(np.int8)
     relevance[:, :2] = 0, 1
-    similarity = rng.integers(n_values, size=relevance.shape).astype(float)
-    ranks = rank_relevant_items(relevance, similarity)
-    p, dense = _holdout._precision_at_1(ranks)
-    assert_allclose(p, precision_at_k(relevance, similarity, 1))
-    thinned = [*map(thinned_precision_at_1, relevance, similarity)]
-    assert_allclose(dense, 2 * p - thinned)
+    similarity = rng.integers(n_values, size=relevance.shape).astype(np.float32)
+    similarity -= n_values // 2
+    similarity[::2] *= -1  # with zeros of both signs
+    ap, p, half, p_all = measure_lists(relevance, similarity, 8)
+    listed = relevance[:, :8], similarity[:, :8]
+    assert_allclose(ap, average_precision(*listed, average=False))
+    assert_allclose(p, precision_at_k(*listed, 1, average=False))
+    assert_allclose(half, [*map(thinned_precision_at_1, *listed)])
+    assert_allclose(p_all, precision_at_k(relevance, similarity, 1, average=False))
+
+
+def test_similarities_that_differ_by_a_rounding_error_tie():
+    similarity = np.float32([[0.5, 0.5, -0.5, -0.5, 0.0, -0.0]])
+    relevance = np.int8([[1, 0, 1, 0, 1, 0]])
+    expected = measure_lists(relevance, similarity)
+    similarity[0, [0, 2]] = np.nextafter(similarity[0, [0, 2]], np.float32([1, -1]))
+    assert np.unique(similarity).size == 5
+    assert_allclose(measure_lists(relevance, similarity), expected)
 
 
 def ranked(y, patterns):
-    """Similarities that rank samples of a query's class as its pattern of 0 and 1 says,
-    and those that are left after it."""
+    """Similarities that rank the samples of a query's class by its pattern of 0 and 1,
+    and the remaining samples after them."""
     S = np.zeros((len(y), len(y)))
     for i, pattern in enumerate(patterns):
         others = np.arange(len(y)) != i
@@ -288,9 +320,9 @@ def ranked(y, patterns):
 
 
 @pytest.mark.parametrize(("share_right", "is_taken"), [(0.87, False), (1.0, True)])
-def test_a_gain_that_a_dense_database_would_take_back(share_right, is_taken):
-    # The start owes its first hits to single items: the denser, the more it has. What
-    # was learned is right or wrong by query, whatever the density.
+def test_a_gain_that_vanishes_in_a_dense_database(share_right, is_taken):
+    # The first hits of the start are single items, so they rise with the density of the
+    # database. The learned similarity is right or wrong by query, at any density.
     y = np.repeat(np.arange(20), 10)
     place = np.arange(len(y)) * 7 % 200 / 200
     judge = judge_whole(y, by_class=False)
@@ -307,7 +339,44 @@ def test_a_gain_that_a_dense_database_would_take_back(share_right, is_taken):
     assert (results["gain_at_1"][1] == 0) == is_taken
 
 
-def test_candidates_that_a_fold_does_not_come_to_are_passed_over():
+@pytest.mark.parametrize("share_right", [0.9, 1.0])
+def test_rank_1_counts_among_the_samples_to_learn_from(share_right):
+    # The start finds near duplicates of queries among the samples to learn from. The
+    # learned similarity assigns some of the queries to another class.
+    y = np.repeat(np.arange(20), 10)
+    rows = np.random.default_rng(0).permutation(len(y))
+    held_out, train = np.sort(rows[:60]), np.sort(rows[60:])
+    judge = Judge(y[:, None].astype(float), check_relevance(y), by_class=False)
+    judge.open(_folds.Fold(train, held_out, held_out, train))
+    is_right = np.arange(len(judge.relevant)) < share_right * len(judge.relevant)
+
+    def compare(quality):
+        def function(queries, items):
+            same = queries[:, None] == items
+            noise = np.random.default_rng(1).standard_normal(same.shape)
+            return same + noise / quality
+
+        return function
+
+    def start(queries, items):
+        is_duplicate = (queries[:, None] == items) & (np.arange(len(items)) >= 60)
+        return compare(0.3)(queries, items) + 99 * is_duplicate
+
+    def learned(queries, items):
+        S = compare(30)(queries, items)
+        wrong = (queries[:, None] + 1) % 20 == items
+        return np.where(is_right[:, None], S, S + 2 * wrong)
+
+    judge.record(START, Given(start))
+    judge.record(Candidate(0.0), Given(learned))
+    choice = judge.choose()
+    results = choice.attributes["holdout_results_"]
+    assert results["precision_at_1"][1] > results["precision_at_1"][0]
+    assert results["gain"][1] > 0.3
+    assert_allclose(results["gain_at_1"][1], share_right - 1, atol=0.02)
+
+
+def test_candidates_that_a_fold_lacks_are_skipped():
     y = np.repeat(np.arange(20), 10)
     n_calls = 0
 
@@ -371,12 +440,12 @@ def test_the_same_seed_makes_the_same_folds():
     )
 
 
-def test_nothing_warns_where_all_is_well():
+def test_a_good_fit_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         folds(np.repeat(np.arange(10), 5), "objects")
         folds(np.repeat(np.arange(3), 9), "samples")
-    assert _holdout.MIN_CLASSES == 10
+    assert _folds.MIN_CLASSES == 10
 
 
 @pytest.mark.parametrize(
@@ -386,8 +455,10 @@ def test_nothing_warns_where_all_is_well():
         (AngularBilinearRanker(), "C", [0.1, 1.0]),
         (SparseMahalanobisLearner(max_iter=5), "margin", [0.1, 0.5]),
         (HistogramRankSVM(max_iter=5, tol=0.1), "alpha", [0.1, 1.0]),
+        (TwoCovarianceSimilarity(), "shrinkage", [0.1, 0.9]),
+        (ClassPosteriorSimilarity(), "n_landmarks", [5, 30]),
     ],
-    ids=["OASIS", "Angular", "Mahalanobis", "Histogram"],
+    ids=["OASIS", "Angular", "Mahalanobis", "Histogram", "TwoCovariance", "Posterior"],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_search_changes_scores_or_fits_warn(learner, parameter, values):
@@ -401,7 +472,8 @@ def test_a_search_changes_scores_or_fits_warn(learner, parameter, values):
     kept = [w for w in caught if w.category is StartKeptWarning]
     assert len(set(scores)) == len(values) or kept
     for warning in kept:
-        assert parameter in str(warning.message)
+        unused = re.search(r"So (.*) have no effect", str(warning.message)).group(1)
+        assert parameter in unused.split(", ")
         assert 'Pass holdout="samples"' in str(warning.message)
 
 
@@ -419,3 +491,73 @@ def test_a_fold_draws_the_same_numbers_whatever_the_others_draw():
         return drawn[1:]
 
     assert draw_in_folds(1) == draw_in_folds(7)
+
+
+# -- judged queries --
+
+
+def judge_of(quality, n_folds):
+    """Return a judge of queries with given measures: candidates by queries."""
+    n = quality.shape[1]
+    relevance = JudgedRelevance.of(sparse.csr_array(np.eye(n)))
+    judge = Judge(np.empty((2 * n, 0)), relevance, by_class=False)
+    zeros = np.zeros(n)
+    for rows in np.array_split(np.arange(n), n_folds):
+        measures = [Measures(q[rows], *3 * [zeros[rows]]) for q in quality]
+        judge.measures.append(dict(zip([START, *range(1, 99)], measures, strict=False)))
+        judge.classes.append(rows)
+    return judge
+
+
+def test_the_published_gain_is_that_of_queries_that_did_not_choose():
+    # Candidates that are as good as the start, up to noise: the best one is lucky.
+    rng = np.random.default_rng(0)
+    quality = 0.5 + 0.2 * rng.standard_normal((30, 100))
+    attributes = judge_of(quality, 5).choose(caution=0, loss_at_1=0).attributes
+    results = attributes["holdout_results_"]
+    gains = []
+    for rows in np.array_split(np.arange(100), 5):
+        others = np.setdiff1d(np.arange(100), rows)
+        means = quality[:, others].mean(axis=1)
+        gains.extend(quality[np.argmax(means), rows] - quality[0, rows])
+    assert attributes["holdout_gain_"] == pytest.approx(np.mean(gains))
+    error = np.std(gains, ddof=1) / 10
+    assert attributes["holdout_error_"] == pytest.approx(error)
+    lucky = results["gain"][results["best_index"]]
+    assert lucky == results["gain"].max() > attributes["holdout_gain_"]
+
+
+def test_a_known_choice_takes_no_folds():
+    def path(train, rng):
+        raise AssertionError
+
+    y = np.repeat(np.arange(20), 10)
+    with settle(Candidate(0.5)):
+        choice = choose_among(path, y)
+    assert choice == (Candidate(0.5), {})
+    assert choose_among(noisy_path([2.0]), y).candidate is START
+
+
+def test_few_queries_require_a_larger_gain():
+    # The mean gain is 1.3 standard errors.
+    for n, is_taken in ((20, False), (200, True)):
+        gains = np.tile([1.0, -1.0], n // 2)
+        gains += 1.3 * gains.std(ddof=1) / np.sqrt(n)
+        quality = np.stack([np.zeros(n), gains])
+        choice = judge_of(quality, 5).choose()
+        assert (choice.candidate is not START) == is_taken
+
+
+def test_the_best_of_several_starts_is_left_for_a_sure_gain_only():
+    noise = np.tile([1.0, -1.0], 50)
+    quality = np.repeat([[0.0], [0.3], [0.2], [0.31], [0.1]], 100, axis=1)
+    quality[3] += 0.2 * noise  # better than the best start by half of its error
+    quality[4] += 0.2 * noise
+    judge = judge_of(quality, 5)
+    choice = judge.choose([START, 1, 2], baselines=[START, 2])
+    assert choice.candidate == 1
+    assert choice.attributes["holdout_gain_"] == pytest.approx(0.1)
+    assert_allclose(choice.attributes["holdout_results_"]["gain"][[0, 1]], [-0.2, 0.1])
+    assert judge.choose([START, 2]).candidate == 1
+    quality[3] += 0.05
+    assert judge_of(quality, 5).choose([START, 1, 2]).candidate == 3

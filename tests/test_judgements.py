@@ -14,6 +14,8 @@ from sklearn_simlearn import (
     HistogramRankSVM,
     QueryDocumentMap,
     SparseMahalanobisLearner,
+    StartKeptWarning,
+    _holdout,
 )
 from sklearn_simlearn.metrics import Judgements, RetrievalScorer
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -76,7 +78,7 @@ def test_a_planted_gain_is_taken(learner, holdout, collection):
     Q, D, R = collection
     y = Judgements(R, documents=D)
     model = clone(learner).set_params(holdout=holdout).fit(Q[:48], y[:48])
-    assert model.shrinkage_ < 1
+    assert model.share_ < 1
     assert model.holdout_gain_ > model.holdout_error_ > 0
     start = CosineSimilarity(power=0.75).fit(D)
     assert model.score(Q[48:], y[48:]) > start.score(Q[48:], y[48:])
@@ -116,6 +118,69 @@ def test_cross_validation_splits_queries(collection):
     assert 0 < search.best_score_ <= 1
 
 
+# -- triplets --
+
+
+def draw_triplets(R, rng, n_queries, offset):
+    """Return triplets of rows of queries stacked on documents."""
+    triplets = [
+        (query, offset + rng.choice(np.flatnonzero(row)), offset + negative)
+        for query, row in enumerate(R[:n_queries])
+        for negative in rng.choice(np.flatnonzero(row == 0), 25)
+    ]
+    return np.array(triplets)
+
+
+def start_of(X):
+    return CosineSimilarity(power=0.75).fit(X)
+
+
+@pytest.mark.parametrize("learner", LEARNERS[:2], ids=["OASIS", "Angular"])
+@pytest.mark.parametrize("holdout", ["auto", "documents"])
+def test_given_triplets_hold_out_queries(learner, holdout, collection, monkeypatch):
+    Q, D, R = collection
+    triplets = draw_triplets(R, np.random.default_rng(0), 48, 48)
+    made = []
+    make_folds = _holdout.make_folds
+
+    def record(*args):
+        made.append(make_folds(*args))
+        return made[-1]
+
+    monkeypatch.setattr(_holdout, "make_folds", record)
+    X = np.concatenate([Q[:48], D])
+    model = clone(learner).set_params(holdout=holdout).fit_triplets(X, triplets)
+    folds = made[0]
+    # All queries are held out once; documents are searched, and queries are not.
+    assert_array_equal(np.sort(np.concatenate([f.queries for f in folds])), range(48))
+    for fold in folds:
+        assert fold.items.min() >= 48
+        assert not np.intersect1d(fold.train, fold.queries).size
+    assert model.share_ < 1
+    assert model.holdout_results_["gain"][model.holdout_results_["best_index"]] > 0
+    y = Judgements(R, documents=D)
+    assert model.score(Q[48:], y[48:]) > start_of(D).score(Q[48:], y[48:])
+    again = clone(model).fit_triplets(X, triplets)
+    assert_array_equal(again.similarity(X), model.similarity(X))
+
+
+@pytest.mark.parametrize("learner", LEARNERS[:2], ids=["OASIS", "Angular"])
+def test_harmful_triplets_keep_the_start(learner, collection):
+    Q, D, R = collection
+    rng = np.random.default_rng(0)
+    triplets = draw_triplets(R[rng.permutation(60)], rng, 60, 60)
+    X = np.concatenate([Q, D])
+    with pytest.warns(StartKeptWarning, match="keeps its start"):
+        model = clone(learner).fit_triplets(X, triplets)
+    start = start_of(D)
+    assert_allclose(model.similarity(Q, D), start.similarity(Q, D), atol=1e-12)
+    without = clone(learner).set_params(holdout=None).fit_triplets(X, triplets)
+    y = Judgements(R, documents=D)
+    assert without.score(Q, y) < start.score(Q, y)
+    with pytest.raises(ValueError, match="is not valid for judgements or triplets"):
+        clone(learner).set_params(holdout="samples").fit_triplets(X, triplets)
+
+
 def test_bad_judgements_are_refused_before_any_work(collection):
     Q, D, R = collection
     y = Judgements(R, documents=D)
@@ -126,8 +191,33 @@ def test_bad_judgements_are_refused_before_any_work(collection):
         learner.fit(Q, Judgements(R, documents=D[:, :7]))
     with pytest.raises(ValueError, match="no query has both a relevant document"):
         learner.fit(Q, Judgements(0 * R, documents=D))
-    with pytest.raises(ValueError, match="does not go with y, which holds judgements"):
+    with pytest.raises(ValueError, match="is not valid for judgements"):
         learner.set_params(holdout="objects").fit(Q, y)
     with pytest.raises(ValueError, match="needs one class per sample"):
         ClassPosteriorSimilarity().fit(Q, y)
     assert not hasattr(learner, "encoder_")
+
+
+@each_learner
+@pytest.mark.parametrize("side", [0, 1])
+def test_vectors_with_nan_are_refused(learner, side, collection):
+    Q, D, R = collection
+    sides = [Q.copy(), D.copy()]
+    sides[side][3, 5] = np.nan
+    model = clone(learner)
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.fit(sides[0], Judgements(R, documents=sides[1]))
+    assert not hasattr(model, "encoder_")
+
+
+@each_learner
+def test_queries_without_a_relevant_document_do_not_count(learner, collection):
+    Q, D, R = collection
+    R = R.copy()
+    R[::3] = 0
+    y, is_judged = Judgements(R, documents=D), R.any(axis=1)
+    model = clone(learner).fit(Q, y)
+    assert np.isfinite(model.similarity(Q, D)).all()
+    expected = model.score(Q[is_judged], y[is_judged])
+    assert model.score(Q, y) == pytest.approx(expected)
+    assert np.isfinite(model.holdout_results_["ndcg_at_10"]).all()

@@ -1,4 +1,4 @@
-"""Rules that every kernel keeps, read from its source or its instructions."""
+"""Rules for kernels, checked in their sources and instructions."""
 
 import platform
 import re
@@ -16,7 +16,7 @@ MAX_PARAMETERS = 14
 
 
 def list_functions(source):
-    """Names and numbers of parameters of all functions of a .pyx or .pxd file."""
+    """Return names and numbers of parameters of all functions of a kernel file."""
     source = re.sub(r'""".*?"""', "", source, flags=re.DOTALL)
     source = re.sub(r"#.*", "", source)
     for match in re.finditer(r"^ *(?:c?p?def)\b[^\n(=]*?(\w+)\(", source, re.MULTILINE):

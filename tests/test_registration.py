@@ -1,4 +1,4 @@
-"""A learner is complete when everything that belongs to it is there.
+"""A learner is complete if all of its files and entries exist.
 
 ``python tests/test_registration.py`` writes what follows from a learner itself.
 """
@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 import sklearn_simlearn
+from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn.base import SimilarityLearner, SimilarityMixin
 
 ROOT = Path(__file__).parents[1]
+
+
+def has_paper(learner):
+    """Return whether a learner has a form that its paper describes."""
+    return issubclass(learner, PaperFormMixin)
+
+
 LEARNERS = [
     name
     for name, value in inspect.getmembers(sklearn_simlearn, inspect.isclass)
@@ -23,7 +31,7 @@ COMPARISON = "sklearn_simlearn/comparison/_rows.py"
 
 # The lines that follow from a learner: the file, the line they come after, the lines.
 DERIVED = [
-    ("doc/api.rst", "   OASIS\n", "   {name}\n"),
+    ("doc/api/learners.rst", "   OASIS\n", "   {name}\n"),
     ("doc/learners/index.rst", "   oasis\n", "   {page}\n"),
     (
         "README.rst",
@@ -78,7 +86,7 @@ def test_a_learner_is_registered_everywhere(name):
     word = re.compile(rf"\b{name}\b")
     page = f"doc/learners/{describe(name)['page']}.rst"
     places = {
-        "an entry in doc/whats_new.rst": read("doc/whats_new.rst"),
+        "an entry in doc/whats_new/": read(*pages("doc/whats_new", "*.rst")),
         f"the page {page}": read(page) if (ROOT / page).exists() else "",
     }
     missing = [place for place, text in places.items() if not word.search(text)]
@@ -92,6 +100,24 @@ def test_a_learner_is_registered_everywhere(name):
         f"{name} lacks lines in {', '.join(sorted(unwritten))}: run "
         "python tests/test_registration.py"
     )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in LEARNERS if has_paper(getattr(sklearn_simlearn, name))]
+)
+def test_the_form_of_a_paper_is_on_the_page_of_its_learner(name):
+    page = read(f"doc/learners/{describe(name)['page']}.rst")
+    section = re.search(
+        r"^The form of the paper\n[-=]+\n(.*?)\n\n[^\n]+\n[-=]{4,}\n", page, re.M | re.S
+    )
+    assert section, f"the page of {name} lacks a section on the form of the paper"
+    assert f"{name}.from_paper(" in section[1]
+    parameters = getattr(sklearn_simlearn, name)._paper_parameters
+    assert parameters, f"{name} lacks _paper_parameters"
+    defaults = getattr(sklearn_simlearn, name)().get_params()
+    changed = [key for key, value in parameters.items() if value != defaults[key]]
+    unnamed = [key for key in changed if key not in section[1]]
+    assert not unnamed, f"the page of {name} does not name {unnamed}"
 
 
 def test_derived_lines_are_written(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The linter for plain English, on sources that hold known phrases."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def find(style, source, suffix=".py"):
         ("a list is no array", "is no"),
         ("for whom it is", "whom"),
         ("Whoever needs more", "Whoever"),
+        ("the same for whatever data", "whatever"),
+        ("It is stored. What was learned is kept.", "What"),
         ("It is stored. Who opens it sees it.", "Who"),
         ("A copy will do.", "will do"),
         ("a trifle slower", "a trifle"),
@@ -42,6 +45,12 @@ def find(style, source, suffix=".py"):
         ("It says so.", "says"),
         ("It stands here.", "stands"),
         ("a callback hears it", "hears"),
+        ("It starts of its own accord.", "of its own accord"),
+        ("A page has a folder of its own.", "of its own"),
+        ("all but for the last", "but for"),
+        ("the same to the bit", "to the bit"),
+        ("It takes some 5 minutes.", "some 5"),
+        ("a word that speaks for it", "speaks for"),
     ],
 )
 @pytest.mark.parametrize(
@@ -64,7 +73,8 @@ def test_phrases(style, frame, suffix, text, phrase):
         "There is no file, and it is no longer there.",
         "It is no more than a megabyte, and there are no items.",
         "the standard form; understand; besides; forehead",
-        "The legend is next to the axes (see `legend_beside`).",
+        "The legend is next to the axes (see `legend_next_to`).",
+        "Each page has its own folder, but for example no index.",
     ],
 )
 def test_plain_text(style, text):
@@ -99,7 +109,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(style, word):
     assert (line, phrase) == (2, word.split()[0])
     # A parameter may be described by a clause, and a comment may be a question.
     assert find(style, f'"""Plot.\n\nax : bool\n    {word} it goes.\n"""\n') == []
-    assert find(style, f"# {word} it goes.\n") == []
+    assert find(style, f"# {word} it goes?\n") == []
 
 
 @pytest.fixture
@@ -117,38 +127,10 @@ def tree(style, tmp_path, capsys):
     return check
 
 
-def test_baseline(tree, tmp_path):
-    baseline = tmp_path / "doc" / "style_baseline.txt"
-    twice = "# anew\nx = 1\n# anew\n"
-    assert tree({"doc/a.rst": "plain\n", "old.py": twice}, "--update") == (0, "")
-    assert baseline.read_text() == "2 old.py\n"
-    assert tree({}) == (0, "")
-
-    # A file that is not listed must be clean.
+def test_exit_code(tree):
+    assert tree({"doc/a.rst": "plain\n", "a.py": "# plain\n"}) == (0, "")
     code, out = tree({"new.pyx": "# anew\n"})
     assert (code, out) == (1, 'new.pyx:1: "anew": write "again"\n')
-    # The sum may not rise.
-    assert tree({}, "--update") == (1, "3 findings; the baseline allows 2.\n")
-    assert baseline.read_text() == "2 old.py\n"
-
-    # Nor may a number.
-    code, out = tree({"new.pyx": "", "old.py": twice + "x = 1\n# anew\n"})
-    assert code == 1
-    assert "old.py: 3 findings; at most 2 are allowed" in out
-
-    # A lower number is written down.
-    code, out = tree({"old.py": "# anew\n"})
-    assert code == 1
-    assert "fewer findings than doc/style_baseline.txt allows:\nold.py\n" in out
-    assert tree({}, "--update") == (0, "")
-    assert baseline.read_text() == "1 old.py\n"
-    # A file may be renamed.
-    (tmp_path / "old.py").rename(tmp_path / "newer.py")
-    assert tree({}, "--update") == (0, "")
-    assert baseline.read_text() == "1 newer.py\n"
-    (tmp_path / "newer.py").unlink()
-    assert tree({}, "--update") == (0, "")
-    assert baseline.read_text() == ""
 
 
 def test_files_of_builds_are_skipped(tree):
@@ -157,6 +139,33 @@ def test_files_of_builds_are_skipped(tree):
 
 
 def test_findings_of_some_files(tree, tmp_path):
-    tree({"doc/a.rst": "anew\n"}, "--update")
+    tree({"a.py": "# anew\n", "doc/a.rst": "anew\n"})
     code, out = tree({}, str(tmp_path / "doc" / "a.rst"))
     assert (code, out) == (1, 'doc/a.rst:1: "anew": write "again"\n')
+
+
+def test_all_kinds_of_files_are_read(tree):
+    cell = {"cell_type": "markdown", "source": ["# Title\n", "\n", "Fit it\n", "anew."]}
+    notebook = {"cells": [cell, {"cell_type": "code", "source": ["anew = 1  # anew"]}]}
+    files = {
+        ".ci/run": "# Install it anew\npip install .\n",
+        ".github/SECURITY.md": "Fit it\nanew.\n",
+        "a.h": "/* Fit it\n * anew. */\nint anew;\n",
+        "a.html": "<p class='anew'>Fit it\n<b>anew</b></p><script>anew()</script>\n",
+        "a.ipynb": json.dumps(notebook, indent=1),
+        "a.js": "anew(`Fit\n it anew`); // plain\n",
+        "a.toml": 'name = "fit it anew"\n',
+        "other": "anew\n",
+    }
+    code, out = tree(files)
+    assert code == 1
+    assert [line.split(" ")[0] for line in out.splitlines()] == [
+        ".ci/run:1:",
+        ".github/SECURITY.md:2:",
+        "a.h:2:",
+        "a.html:2:",
+        "a.ipynb:6:",
+        "a.ipynb:15:",
+        "a.js:2:",
+        "a.toml:1:",
+    ]

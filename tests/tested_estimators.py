@@ -1,4 +1,4 @@
-"""The estimators that go through the shared tests, from the public names.
+"""Estimators of the shared tests, from the public names.
 
 A learner of the package is tested with its default settings, and needs no entry here
 unless these are slow or other settings take other paths through its code.
@@ -13,7 +13,11 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 # Settings cheap enough for all tests first, then variants that take other paths.
 SETTINGS: dict[str, list[dict]] = {
-    "OASIS": [{"n_triplets": 2000}, {"holdout": None, "n_triplets": 200}],
+    "OASIS": [
+        {"n_triplets": 2000},
+        {"holdout": None, "n_triplets": 200},
+        {"holdout": 2, "n_triplets": 400},
+    ],
     "AngularBilinearRanker": [
         {"n_references": 15, "tol": 1e-9},
         {"holdout": None, "matrix": "full", "n_references": 15, "tol": 1e-9},
@@ -21,12 +25,13 @@ SETTINGS: dict[str, list[dict]] = {
     "ClassPosteriorSimilarity": [{}, {"estimator": CosineSimilarity()}],
     "HistogramRankSVM": [
         {"truncation": 2, "n_word_groups": 2},
-        {"holdout": None, "loss": "pairwise", "truncation": 1},
+        {"holdout": None, "penalty": "l2", "loss": "pairwise", "truncation": 1},
     ],
     "MemoryVectorQuery": [{}, {"base_similarity": CosineSimilarity()}],
     "SparseMahalanobisLearner": [
         {"max_iter": 2},
         {"holdout": None, "max_iter": 2},
+        {"holdout": 1, "max_iter": 2},
     ],
     "QueryDocumentMap": [
         {"max_iter": 8},

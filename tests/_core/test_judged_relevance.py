@@ -5,10 +5,12 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from sklearn_simlearn import _holdout
-from sklearn_simlearn._core.relevance import JudgedRelevance, check_relevance
+from sklearn_simlearn import _folds
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.triplets import triplet_sampler
-from sklearn_simlearn._holdout import make_folds, read_holdout
+from sklearn_simlearn._folds import make_folds
+from sklearn_simlearn._holdout import read_holdout
 
 # Rows are three queries, columns four documents; the last query has nothing relevant.
 R = np.array([[2, 0, -1, 0], [0, 1, 0, 3], [0, 0, 0, 0]], dtype=float)
@@ -105,7 +107,7 @@ def test_documents_are_held_out_with_the_queries():
 
 
 def test_many_documents_are_sampled_and_judged_ones_kept(monkeypatch):
-    monkeypatch.setattr(_holdout, "MAX_DOCUMENTS", 30)
+    monkeypatch.setattr(_folds, "MAX_DOCUMENTS", 30)
     judged = make_judgements(15, 200)
     for fold in make_folds(judged, "queries", np.random.default_rng(0)):
         relevant = judged.block(fold.queries, np.arange(15, 215)) > 0
@@ -121,11 +123,11 @@ def test_few_queries_keep_the_start():
         )
 
 
-def test_what_is_held_out_goes_with_y(judged):
+def test_holdout_must_suit_the_kind_of_y(judged):
     labels = check_relevance([0, 0, 1, 1])
     assert read_holdout("auto", judged) == "queries"
     assert read_holdout("auto", labels) == "objects"
-    with pytest.raises(ValueError, match="judgements: pass 'queries', 'documents'"):
+    with pytest.raises(ValueError, match="triplets: pass 'queries', 'documents'"):
         read_holdout("samples", judged)
     with pytest.raises(ValueError, match="pass 'objects', 'samples'"):
         read_holdout("documents", labels)

@@ -1,4 +1,4 @@
-"""The one reading of y."""
+"""Relevance of samples, read from `y`."""
 
 import pickle
 
@@ -92,7 +92,7 @@ def test_matrix_of_one_hot_columns_equals_labels():
         )
 
 
-def test_y_is_left_alone():
+def test_y_is_not_changed():
     y = sparse.csr_array(([1.0, 1.0, 0.0], [0, 0, 1], [0, 2, 3]), shape=(2, 3))
     check_relevance(y)
     assert y.nnz == 3
@@ -218,8 +218,20 @@ def test_bad_pairs():
         np.asarray(PairwiseRelevance(PAIRS))
     with pytest.raises(ValueError, match="same number of samples; got 5 and 4"):
         check_relevance(PairwiseRelevance(PAIRS), n_samples=4)
-    with pytest.raises(ValueError, match="says nothing about the samples of another"):
+    with pytest.raises(ValueError, match="relates the samples of one set only"):
         stack_targets(PairwiseRelevance(PAIRS), PairwiseRelevance(PAIRS))
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_a_matrix_with_more_columns_than_rows_is_questioned(container):
+    y = np.zeros((4, 9))
+    y[np.arange(4), [0, 2, 4, 6]] = y[:, 8] = 1
+    y[:, 1] = -1  # columns without a relevant sample do not count
+    with pytest.warns(UserWarning, match="5 columns with relevant.*Judgements"):
+        check_relevance(container(y))
+    check_relevance(container(y), has_database=True)
+    y[0, 0] = 0
+    check_relevance(container(y))
 
 
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
@@ -241,7 +253,7 @@ def test_square_matrices_are_questioned(container):
 
 @st.composite
 def targets(draw):
-    """Labels, columns or pairs of few samples, so that every special case occurs."""
+    """Return labels, columns or pairs of few samples, with every special case."""
     n_samples = draw(st.integers(2, 8))
     if draw(st.booleans()):
         labels = arrays(np.int64, n_samples, elements=st.integers(-1, 2))
@@ -256,6 +268,7 @@ def targets(draw):
     return sparse.csr_array(draw(matrix))
 
 
+@pytest.mark.filterwarnings("ignore:y has .* columns with relevant")
 @given(y=targets())
 @settings(max_examples=200, deadline=None)
 def test_queries_are_those_with_relevant_and_irrelevant_others(y):
@@ -312,7 +325,7 @@ def test_batches_add_up_to_the_whole(kind, graded, rng):
     for batch, rows, block in parts + narrow:
         assert_array_equal(rows, queries[batch])
         assert_array_equal(block, expected[batch])
-    # What only a comparison with all can tell is found in every batch.
+    # Queries that need a comparison with all samples are found in every batch.
     with config_context(working_memory=7.5 * 32 * n_samples / 2**20):
         found = relevance.find_queries()
     assert_array_equal(found, relevance.find_queries())
@@ -322,7 +335,7 @@ def test_queries_in_doubt_are_found_in_every_batch():
     # Two columns of 40 samples that overlap: only those in both have no irrelevant one.
     y = np.zeros((60, 12))
     y[:40, 0] = y[20:, 1] = 1
-    # Each of those in both is of a kind of its own.
+    # The samples in both columns form ten further pairs.
     for i in range(10):
         y[20 + 2 * i : 22 + 2 * i, 2 + i] = [0.5, 1]
     y[40, 0] = -1
@@ -332,7 +345,7 @@ def test_queries_in_doubt_are_found_in_every_batch():
     assert_array_equal(found, (np.arange(60) < 20) | (np.arange(60) >= 40))
 
 
-def test_reading_and_judging_take_linear_time():
+def test_reading_and_finding_queries_take_linear_time():
     # All pairs of 200,000 samples would take minutes and 40 GB.
     labels = np.arange(200_000) % 500
     relevance = check_relevance(labels)

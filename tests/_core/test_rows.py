@@ -1,4 +1,4 @@
-"""The one door for samples, and what is done to rows."""
+"""Checks of samples, and arithmetic on rows."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ class Taker(BaseEstimator):
 
 
 def rows(X, *, taker=None):
-    """Rows that are fitted to, or taken by an estimator that is fitted."""
+    """Return rows, checked by a new or by a fitted estimator."""
     return check_rows(taker or Taker(), X, reset=taker is None)
 
 
@@ -90,7 +90,7 @@ def test_rows_after_the_fit_are_checked_as_those_of_the_fit(dtype):
     taker = Taker()
     check_rows(taker, np.ones((2, 3)), reset=True)
     X = np.ones((4, 3), dtype=dtype)
-    assert rows(X, taker=taker) is X  # a sound array is taken as it is
+    assert rows(X, taker=taker) is X  # a valid array is not copied
     for value, message in [
         (np.nan, "NaN"),
         (np.inf, "infinity"),
@@ -113,7 +113,7 @@ def test_rows_after_the_fit_are_checked_as_those_of_the_fit(dtype):
         rows(X + 1j, taker=taker)
 
 
-def test_an_array_without_the_names_of_the_fit_is_told_of():
+def test_an_array_without_feature_names_warns():
     pandas = pytest.importorskip("pandas")
     taker = Taker()
     check_rows(taker, pandas.DataFrame({"a": [1.0], "b": [2.0]}), reset=True)
@@ -121,7 +121,7 @@ def test_an_array_without_the_names_of_the_fit_is_told_of():
         rows(np.ones((2, 2)), taker=taker)
 
 
-def test_small_values_beside_large_ones_are_fine():
+def test_small_values_next_to_large_values():
     X = np.array([[1.0, 1e-200]])
     assert_array_equal(rows(X), X)
 
@@ -134,10 +134,10 @@ def test_small_values_beside_large_ones_are_fine():
         ([[0.5, 0, 1], [1, 1, 0]], False),
         ([[-1, 0, 1], [1, 1, 0]], False),
         ([[0, 0, 0], [0, 0, 0]], False),
-        ([[300, 300, 1], [400, 300, 0]], True),  # large counts are not told apart
+        ([[300, 300, 1], [400, 300, 0]], True),  # large counts may be equal
     ],
 )
-def test_what_looks_like_counts(X, expected):
+def test_detection_of_counts(X, expected):
     X = np.array(X, dtype=float)
     assert are_counts(X) is expected
     assert are_counts(canonical_csr(X)) is expected

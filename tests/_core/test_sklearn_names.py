@@ -13,14 +13,14 @@ PACKAGE = Path(sklearn_simlearn.__file__).parent
 
 
 def is_private(dotted):
-    """Whether some part of a dotted name of scikit-learn is private."""
+    """Return True if a part of a dotted name of scikit-learn is private."""
     root, *parts = dotted.split(".")
     private = (part.startswith("_") and not part.endswith("__") for part in parts)
     return root == "sklearn" and any(private)
 
 
 def private_names(code):
-    """Private names of scikit-learn that Python code imports or reaches through."""
+    """Return the private names of scikit-learn that Python code uses."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -62,12 +62,12 @@ def test_one_module_imports_private_names(module):
     assert not names, "import them through sklearn_simlearn._core.sklearn"
 
 
-def test_kernels_do_not_know_sklearn():
+def test_kernels_do_not_import_sklearn():
     for path in PACKAGE.rglob("*.p[yx][xd]"):
         code = path.read_text(encoding="utf-8")
         assert not re.search(r"^\s*(from|c?import) sklearn\b", code, re.MULTILINE), path
 
 
-def test_the_one_module_lists_what_it_gives():
+def test_the_module_exports_all_of_its_names():
     assert all(hasattr(sklearn, name) for name in sklearn.__all__)
     assert not any(name.startswith("_") for name in sklearn.__all__)

@@ -45,7 +45,7 @@ def test_allowance_for_several():
     assert allow_for_several([0.02]).tolist() == [0.02]
 
 
-def test_chance_is_taken_for_a_difference_no_more_often_than_it_says(rng):
+def test_false_positives_are_at_most_the_level(rng):
     """Six similarities that differ from the baseline by chance alone."""
     n_wrong, n_plain = 0, 0
     for _ in range(100):

@@ -114,7 +114,7 @@ def test_frame_as_items_and_feature_names(X, tmp_path):
     assert opened._state.items is not items
 
 
-def test_what_cannot_be_stored_is_refused(X, tmp_path):
+def test_values_that_cannot_be_stored_are_refused(X, tmp_path):
     index = SimilarityIndex(CosineSimilarity()).fit(X, metadata=[{"x": print}] * 60)
     with pytest.raises(ValueError, match="metadata cannot be saved"):
         index.save(tmp_path / "a", include_estimator=False)
@@ -549,7 +549,7 @@ def use(folder, estimator, X, rng, trusted=None):
 @pytest.mark.filterwarnings(
     "ignore::RuntimeWarning"
 )  # from NaN and other forged values
-def test_damaged_copies_are_refused_or_answer_rightly(kind, how, X, tmp_path):
+def test_damaged_copies_raise_or_return_correct_results(kind, how, X, tmp_path):
     if kind in ("faiss", "usearch"):
         pytest.importorskip(kind)
     estimator = CosineSimilarity().fit(X)

@@ -1,12 +1,17 @@
-"""Triplets: what is drawn, how often, and what is refused."""
+"""Triplets: distributions of draws, and errors."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse, stats
 from scipy.stats import chisquare
 
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.triplets import triplet_sampler
+from sklearn_simlearn._core.triplets import (
+    judge_triplets,
+    take_triplets,
+    triplet_sampler,
+)
 from sklearn_simlearn.metrics import PairwiseRelevance
 
 
@@ -16,7 +21,7 @@ def draw(y, n, *, seed=0, **options):
 
 
 def assert_frequencies(drawn, expected):
-    """Observed counts of numbers 0, 1, ... against probabilities, some of them 0."""
+    """Compare observed counts of numbers 0, 1, ... with their probabilities."""
     observed = np.bincount(drawn, minlength=len(expected))
     assert observed[expected == 0].sum() == 0
     possible = expected > 0
@@ -41,7 +46,7 @@ def test_labels_give_uniform_queries_positives_and_negatives():
 
 
 def joint_probability(y):
-    """Eq. 19 of the paper, sample by sample."""
+    """Return Eq. 19 of the paper, sample by sample."""
     R = np.maximum(y, 0)
     given_column = R / np.maximum(R.sum(axis=0), 1e-300)
     return given_column @ np.diag(R.sum(axis=0) / R.sum()) @ given_column.T
@@ -186,12 +191,12 @@ def test_draws_cover_every_pair_of_a_large_class():
     pairs = triplets[:, 0] * 60 + triplets[:, 1]
     same = (y[:, None] == y) & ~np.eye(60, dtype=bool)
     assert len(np.unique(pairs)) == same.sum()
-    # No pair stands out: the largest count is within reach of a Poisson law.
+    # No pair is too frequent: the largest count is plausible for a Poisson law.
     most = np.bincount(pairs).max()
     assert stats.poisson.sf(most - 1, 30_000 / same.sum()) * same.sum() > 1e-4
 
 
-def test_a_query_below_the_threshold_with_itself_is_no_negative_of_its_own():
+def test_a_query_is_never_its_own_negative():
     y = np.zeros((5, 2))
     y[:3, 0] = [1, 10, 10]
     y[3:, 1] = 10
@@ -200,3 +205,27 @@ def test_a_query_below_the_threshold_with_itself_is_no_negative_of_its_own():
     query, _, negative = draw(y, 2000, threshold=threshold).T
     assert (query == 0).any()
     assert (query != negative).all()
+
+
+# -- given triplets --
+
+
+def test_relevance_is_the_share_of_comparisons_won():
+    triplets = np.array(
+        [[0, 2, 3], [0, 2, 3], [0, 3, 4], [1, 4, 2], [1, 1, 3], [1, 3, 3]]
+    )
+    relevance = judge_triplets(triplets, 7)
+    expected = np.zeros((7, 7))
+    expected[0, 2], expected[0, 3] = 1, 1 / 3
+    expected[1, 4] = 1
+    assert_allclose(relevance.pairs.toarray(), expected)
+    # Sample 0 only queries; 1 is compared, 5 and 6 are in no triplet.
+    assert_array_equal(relevance.is_item, [False, *[True] * 6])
+    assert_array_equal(relevance.find_queries(), [True, True, *[False] * 5])
+
+
+def test_triplets_of_some_rows_alone():
+    triplets = np.array([[0, 2, 3], [4, 2, 3], [0, 1, 3], [4, 5, 0]])
+    taken = take_triplets(triplets, np.array([0, 2, 3, 5]))
+    assert_array_equal(taken, [[0, 1, 2]])
+    assert take_triplets(triplets, np.array([6])).shape == (0, 3)

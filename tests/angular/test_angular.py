@@ -19,30 +19,31 @@ from sklearn.svm import LinearSVC
 
 from sklearn_simlearn import AngularBilinearRanker, StartKeptWarning
 from sklearn_simlearn._core.encoders import mix
+from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.rows import (
     unit_rows,
 )
-from sklearn_simlearn.angular import _angular, _dual
+from sklearn_simlearn.angular import _angular, _candidates, _dual
 from sklearn_simlearn.angular._angular_fast import smo
 from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# The paper's form: no hold-out, no shrinkage.
+# The paper's form: no hold-out, no share of the query.
 plain = partial(AngularBilinearRanker, holdout=None)
 
 each_matrix = pytest.mark.parametrize("matrix", ["diagonal", "full"])
 
 
 def features(q, X, matrix):
-    """What W is multiplied with, as a vector for each row: q * x, or all of q x'."""
+    """Return the factor of W as a vector for each row: q * x, or all of q x'."""
     if matrix == "diagonal":
         return X * q
     return np.einsum("i,nj->nij", q, X).reshape(len(X), -1)
 
 
 def regulariser(d, sigma, matrix):
-    """A = I - sigma / d 11', or the same around the identity matrix, as a matrix."""
+    """Return A = I - sigma / d 11', or the same around the identity matrix."""
     one = np.ones(d) if matrix == "diagonal" else np.eye(d).ravel()
     return np.eye(len(one)) - sigma / d * np.outer(one, one)
 
@@ -58,7 +59,7 @@ def all_pairs(n_relevant, n_irrelevant):
 
 
 def run_smo(K, i, j, C, *, tol=1e-3, max_iter=10**5, alpha=None):
-    """The kernel on one block: alpha, scores, and the report by name."""
+    """Run the kernel on one block; return alpha, scores, and the report by name."""
     alpha = np.zeros(len(i)) if alpha is None else alpha
     beta = np.bincount(i, alpha, len(K)) - np.bincount(j, alpha, len(K))
     scores, report = K @ beta, np.empty((1, 5))
@@ -82,7 +83,7 @@ def run_smo(K, i, j, C, *, tol=1e-3, max_iter=10**5, alpha=None):
 
 
 def violation(alpha, gradient, C):
-    """Eq. 11 of the paper, for each triplet."""
+    """Return Eq. 11 of the paper, for each triplet."""
     down = np.where(alpha > 0, np.maximum(gradient, 0), 0)
     up = np.where(alpha < C, np.maximum(-gradient, 0), 0)
     return np.maximum(down, up)
@@ -128,7 +129,7 @@ def test_grams_match_the_numeric_inverse(matrix, sigma, kind, dtype, rng):
         q = references[owner[b]].astype(np.float64)
         Z = features(q, X[rows[offsets[b] : offsets[b + 1]]].astype(float), matrix)
         actual = out[gram_offsets[b] : gram_offsets[b + 1]].reshape(len(Z), len(Z))
-        # Whatever the precision of the data, the products are formed in float64.
+        # Products are computed in float64 for data of any precision.
         assert_allclose(actual, Z @ inverse @ Z.T, rtol=1e-9, atol=1e-9)
 
 
@@ -183,7 +184,7 @@ def test_smo_reaches_the_optimum_of_an_independent_solver(matrix, sigma, C, rng)
     D = Z[i] - Z[j]
     alpha, _, report = run_smo(Z @ inverse @ Z.T, i, j, C, tol=1e-10)
 
-    # All from alpha alone, with the matrices written out.
+    # Computed from alpha only, with full matrices.
     assert alpha.min() >= 0
     assert alpha.max() <= C
     w = inverse @ D.T @ alpha
@@ -215,7 +216,7 @@ def test_smo_solves_the_problem_of_liblinear(C, rng):
     i, j = all_pairs(12, 12)
     D = Z[i] - Z[j]
     _, _, report = run_smo(Z @ Z.T, i, j, C)
-    sign = np.where(np.arange(len(D)) % 2, 1, -1)  # LinearSVC wants two classes
+    sign = np.where(np.arange(len(D)) % 2, 1, -1)  # LinearSVC needs two classes
     svc = LinearSVC(
         C=C, loss="hinge", fit_intercept=False, tol=1e-6, max_iter=10**6
     ).fit(D * sign[:, None], sign)
@@ -262,8 +263,8 @@ def test_smo_always_ends_in_an_optimum(
     assert report["violation"] <= 1e-5
 
 
-def test_smo_on_candidates_that_cannot_be_told_apart():
-    # All margins are 0 whatever w: every alpha goes to its bound in one sweep.
+def test_smo_on_equal_candidates():
+    # All margins are 0 for every w, so every alpha reaches its bound in one sweep.
     i, j = all_pairs(2, 3)
     alpha, scores, report = run_smo(np.zeros((5, 5)), i, j, 2.0)
     assert_array_equal(alpha, 2.0)
@@ -293,7 +294,7 @@ def test_smo_stops_at_max_iter(rng):
     i, j = all_pairs(6, 5)
     K = (X * q) @ (X * q).T
     _, _, report = run_smo(K, i, j, 1e3, tol=1e-10, max_iter=1)
-    # At most the sweep in which the limit was passed goes beyond it.
+    # Only the sweep that reaches the limit may exceed it.
     assert len(i) <= report["n_steps"] < 2 * len(i)
     assert report["violation"] > 1e-10
 
@@ -303,7 +304,7 @@ def test_smo_stops_at_max_iter(rng):
 
 @pytest.fixture
 def clusters():
-    """Four classes of 15 samples in 8 dimensions, and 5 distractors."""
+    """Return four classes of 15 samples in 8 dimensions, and 5 distractors."""
     rng = np.random.default_rng(0)
     y = np.concatenate([np.repeat(np.arange(4), 15), np.full(5, -1)])
     means = rng.standard_normal((5, 8))
@@ -366,16 +367,16 @@ def test_references_without_a_triplet_have_the_identity(clusters):
 
 
 def candidates_of(ranker, X, y):
-    """Rows of the relevant and irrelevant candidates of each reference."""
+    """Return the rows of relevant and irrelevant candidates of each reference."""
     blocks = []
-    original = _angular.choose_candidates
+    original = _candidates.choose_candidates
 
     def spy(*args):
         blocks.extend(original(*args))
         return blocks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_angular, "choose_candidates", spy)
+        patch.setattr(_candidates, "choose_candidates", spy)
         ranker.fit(X, y)
     return {
         ranker.reference_indices_[block.reference]: np.split(
@@ -446,7 +447,7 @@ def test_junk_and_distractors(clusters):
 
 
 def matrices(ranker):
-    """Every W written out."""
+    """Return every W as a full matrix."""
     V, k = ranker.directions_, ranker.identity_weights_
     Q, eye = ranker.reference_queries_, np.eye(ranker.n_features_in_)
     V, Q = (part.toarray() if sparse.issparse(part) else part for part in (V, Q))
@@ -526,15 +527,15 @@ def test_the_angle_shrinks_as_sigma_grows():
         ranker.set_params(sigma=sigma).fit(X[:200], y[:200])
         angles.append(ranker.angles_)
         traces.append(ranker.reference_weights_.sum(axis=1))
-    # What each reference pays less for is the square of the trace.
+    # The penalty of each reference is reduced by the square of the trace.
     assert (np.diff(np.square(traces), axis=0) > 0).all()
     assert (np.diff(np.mean(angles, axis=1)) < 0).all()
-    # The penalty knows no sign: a reference may end up close to pi instead of 0.
+    # The penalty ignores the sign: a reference may end up close to pi instead of 0.
     assert (np.sin(angles[-1]) < np.sin(angles[0])).all()
 
 
 @each_matrix
-def test_learning_beats_the_cosine(matrix):
+def test_learning_ranks_better_than_the_cosine(matrix):
     X, y = load_digits(return_X_y=True)
     ranker = plain(matrix=matrix, n_references=100, random_state=0)
     cosine = CosineSimilarity(use_idf=False).fit(X)
@@ -555,7 +556,7 @@ def test_rows_of_zeros(clusters, dtype):
             assert np.isfinite(ranker.angles_).all()
 
 
-def test_candidates_that_cannot_be_told_apart_leave_the_identity():
+def test_equal_candidates_leave_the_identity():
     X = np.array([[1.0, 2.0, 3.0]] * 3 + [[3.0, 1.0, 1.0]] * 6) / 7
     y = [0, 1, 1, 2, 2, 2, 3, 3, 3]
     ranker = plain(candidates="nearest", n_candidates=2).fit(X, y)
@@ -598,7 +599,7 @@ def test_triplets_can_be_given(matrix, clusters):
         assert_array_equal(again.reference_indices_, [1, 30])
         assert_allclose(again.dual_objective_, ranker.dual_objective_)
         assert_allclose(again.similarity(X), ranker.similarity(X), atol=1e-6)
-    # A part of the pairs is a problem of its own.
+    # Half of the pairs form smaller problems.
     assert (clone(ranker).fit_triplets(X, triplets[::2]).n_triplets_ < 25).all()
 
 
@@ -658,7 +659,7 @@ def test_one_matrix_for_all_queries(matrix, container, max_free, clusters, monke
     assert_allclose(ranker.transform(X), expected, atol=1e-12)
 
 
-# -- how it is fitted --
+# -- fits --
 
 
 @pytest.mark.parametrize("query_dependent", [True, False])
@@ -688,20 +689,11 @@ def test_problems_that_hit_max_iter_are_counted(clusters):
         ranker.fit(X, y)
 
 
-class Recorder:
-    """A callback that counts, and stops when told to."""
+class Recorder(FitCallback):
+    """A callback that counts, and stops after `stop_after` calls."""
 
     def __init__(self, stop_after=None):
         self.names, self.stop_after, self.fitted = [], stop_after, []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
 
     def on_fit_task_end(self, estimator, context, *, X, y, fitted_estimator):
         self.names.append(context.task_name)
@@ -817,7 +809,7 @@ def test_full_matrices_have_no_vector_of_weights(clusters):
         ranker.reference_weights_  # noqa: B018
 
 
-def test_failed_fit_leaves_the_model_alone(clusters):
+def test_failed_fit_does_not_change_the_model(clusters):
     X, y = clusters
     ranker = plain(random_state=0).fit(X, y)
     before = ranker.similarity(X)
@@ -832,7 +824,7 @@ class FailAtTheEnd(Recorder):
             raise RuntimeError("at the end")
 
 
-def test_refit_that_fails_at_its_end_leaves_all_state_alone(clusters):
+def test_refit_that_fails_at_its_end_changes_no_state(clusters):
     X, y = clusters
     ranker = plain(n_references=9, random_state=0).fit(X, y)
     before, surrogates = dict(vars(ranker)), ranker.transform(X)
@@ -853,7 +845,7 @@ def test_refit_that_fails_at_its_end_leaves_all_state_alone(clusters):
 
 @pytest.fixture
 def noisy():
-    """Twelve classes that differ in 4 of 40 features, the others noise."""
+    """Return twelve classes that differ in 4 of 40 features; the others are noise."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(12), 12)
     X = rng.standard_normal((144, 40))
@@ -862,12 +854,12 @@ def noisy():
 
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
-def test_start_is_kept_to_the_bit_where_nothing_helps(holdout, noisy, dtype, rng):
-    # The cosine ranks without a mistake: whatever is learned cannot be better.
+def test_start_is_kept_exactly_if_nothing_helps(holdout, noisy, dtype, rng):
+    # The cosine ranks perfectly, so nothing learned can be better.
     y = noisy[1]
     X = (np.eye(12)[y] + 0.01 * rng.standard_normal((144, 12))).astype(dtype)
     ranker = AngularBilinearRanker(holdout=holdout, random_state=0).fit(X, y)
-    assert ranker.shrinkage_ == 1
+    assert ranker.share_ == 1
     assert ranker.matrix_ is None
     assert ranker.holdout_gain_ == 0
     assert_array_equal(ranker.transform(X), unit_rows(X))
@@ -879,17 +871,17 @@ def test_start_is_kept_to_the_bit_where_nothing_helps(holdout, noisy, dtype, rng
 def test_planted_gain_is_taken(holdout, noisy):
     X, y = noisy
     ranker = AngularBilinearRanker(holdout=holdout, random_state=0).fit(X, y)
-    assert ranker.shrinkage_ < 1
+    assert ranker.share_ < 1
     assert ranker.holdout_gain_ > ranker.holdout_error_ > 0
     results = ranker.holdout_results_
     assert results["candidates"][results["best_index"]] == (
         ranker.matrix_,
-        ranker.shrinkage_,
+        ranker.share_,
     )
-    assert len(results["candidates"]) == 1 + 2 * len(_angular.SHRINKAGES)
+    assert len(results["candidates"]) == 1 + 2 * len(_angular.SHARES)
     given = clone(ranker).set_params(matrix="diagonal").fit(X, y)
     assert given.matrix_ in ("diagonal", None)
-    assert len(given.holdout_results_["candidates"]) == 1 + len(_angular.SHRINKAGES)
+    assert len(given.holdout_results_["candidates"]) == 1 + len(_angular.SHARES)
 
 
 def test_few_classes_keep_the_start_by_objects(clusters):
@@ -897,7 +889,7 @@ def test_few_classes_keep_the_start_by_objects(clusters):
     with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if') as caught:
         ranker.fit(*clusters)
     assert caught[0].filename == __file__
-    assert ranker.shrinkage_ == 1
+    assert ranker.share_ == 1
 
 
 @each_matrix
@@ -947,8 +939,3 @@ def test_counts_start_from_weighted_words(counts):
     assert_allclose(ranker.idf_, idf)
     expected = normalize((X.toarray() * idf) ** 0.75)
     assert_allclose(ranker.transform_database(X).toarray(), expected)
-
-
-def test_triplets_without_the_holdout_that_is_asked_for(clusters):
-    with pytest.warns(UserWarning, match="fit_triplets learns without a hold-out"):
-        AngularBilinearRanker().fit_triplets(clusters[0], [[0, 1, 9]])

@@ -5,7 +5,10 @@ import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 from threadpoolctl import threadpool_limits
 
+from sklearn_simlearn.comparison import _command_line as command
 from sklearn_simlearn.datasets import make_visual_words
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.similarities import CosineSimilarity
 
 
 class Leading(TransformerMixin, BaseEstimator):
@@ -50,3 +53,24 @@ def user_file(words, tmp_path):
     path = tmp_path / "mine.npz"
     np.savez(path, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y)
     return path
+
+
+@pytest.fixture(scope="module")
+def saved(words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "index"
+    SimilarityIndex(CosineSimilarity()).fit(*words).save(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs the command line: exit code, output and errors."""
+
+    def run(*arguments):
+        try:
+            code = command.main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run

@@ -2,15 +2,18 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn.comparison._advice import advise
 from sklearn_simlearn.comparison._comparison import Comparison, Result, compare
-from sklearn_simlearn.comparison._recipe import write_lines
+from sklearn_simlearn.comparison._recipe import _break_lines, _write, write_lines
 from sklearn_simlearn.comparison._rows import ROWS, Row
 from sklearn_simlearn.comparison._task import make_task
 from sklearn_simlearn.comparison._wording import explain
+from sklearn_simlearn.compose import SimilarityUnion
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.report._measurement import Measured
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -213,7 +216,7 @@ def test_lines_run(is_sparse):
         check_is_fitted(names["model"])
         fitted = result.measured.estimator
         if hasattr(fitted, "similarity"):
-            assert repr(names["model"]) == repr(fitted)
+            assert repr(clone(names["model"])) == repr(clone(fitted))
             continue
         # Fitted on the same samples, it gives the same encodings.
         model = names["model"].fit(task.X_train, task.y_train)
@@ -235,3 +238,15 @@ def test_distractors_are_left_out_of_the_lines_of_a_classifier():
         names = {"X": X, "y": y}
         exec("\n".join(lines), names)
         assert (len(names["y"]) == 56) == is_baseline
+
+
+def test_long_lines_of_code_are_broken():
+    words = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
+    union = SimilarityUnion([("letters", words, "text"), ("v", "passthrough", [1])])
+    imports, expression = _write(union, is_sparse=True)
+    assert max(map(len, expression.splitlines())) > 76
+    lines = _break_lines(f"model = {expression}")
+    assert max(map(len, lines)) <= 76
+    names = {}
+    exec("\n".join([*imports, *lines]), names)
+    assert repr(names["model"]) == repr(union)

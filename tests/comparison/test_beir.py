@@ -61,8 +61,10 @@ def test_similarities_are_compared_on_held_out_queries(
     with (tmp_path / "out.csv").open() as file:
         names = [row["similarity"] for row in csv.DictReader(file)]
     expected = ["BM25", "cosine of tf-idf"]
-    expected += ["cosine of vectors"] if has_vectors else []
-    expected += ["OASIS on vectors" if has_vectors else "OASIS on tf-idf", "hybrid"]
+    expected += ["OASIS on tf-idf", "hybrid"]
+    if has_vectors:
+        expected[2:3] = ["cosine of vectors", "QueryDocumentMap on vectors"]
+        expected += ["hybrid with QueryDocumentMap"]
     assert names == expected
     page = (tmp_path / "r.html").read_text()
     assert load_categories().documents[0][:30] in page or "row" not in page
@@ -92,7 +94,7 @@ def test_bad_calls(folder, tmp_path, capsys):
         assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
         return capsys.readouterr().err
 
-    assert "goes with --beir" in fails("--vectors", "x.npz")
+    assert "requires --beir" in fails("--vectors", "x.npz")
     assert "corpus.jsonl" in fails("--beir", str(tmp_path))
     beir = ["--beir", str(folder), "--vectors"]
     assert "no such file" in fails(*beir, str(tmp_path / "missing.npz"))

@@ -1,4 +1,4 @@
-"""The command line, as a newcomer calls it."""
+"""Calls of the command line."""
 
 import base64
 import contextlib
@@ -19,7 +19,7 @@ import pytest
 from scipy import sparse
 
 import sklearn_simlearn
-from sklearn_simlearn._core.progress import progress
+from sklearn_simlearn._core.progress import progress, show_step
 from sklearn_simlearn.comparison import _command_line as command
 from sklearn_simlearn.comparison import _files
 from sklearn_simlearn.comparison._rows import ROWS, Row
@@ -86,15 +86,21 @@ def test_embedded_data(embedded):
     title, held_out, header, units, *lines, written, report = table.splitlines()
     assert title.endswith("1797 samples of 200 features, 898 to fit,")
     assert held_out.startswith("899 held out by samples")
+    lines, choices = np.split(lines, [lines.index("Choices of the hold-outs:")])
     names = [row.name for row in EMBEDDED_ROWS]
     assert [line.split("  ")[0] for line in lines] == names
+    assert choices[1].startswith("OASIS: share of the start ")
+    assert choices[1].endswith(" in mAP")
     assert len({len(line) for line in [header, units, *lines]}) == 1  # aligned
     assert written == "wrote result.csv and result.png"
-    assert (folder / "result.png").read_bytes()[:4] == b"\x89PNG"
+    picture = (folder / "result.png").read_bytes()
+    assert picture[:4] == b"\x89PNG"
+    # One panel: sets of queries are not drawn.
+    assert int.from_bytes(picture[16:20], "big") > int.from_bytes(picture[20:24], "big")
     assert report == "wrote report.html"
     names = {"result.csv", "result.png", "report.html"}
     assert {path.name for path in folder.iterdir()} == names
-    assert advice.startswith("Use class posteriors. Its mAP is 0.955, compared with ")
+    assert advice.startswith("Use class posteriors. Its mAP is 0.956, compared with ")
     assert "To save it as an index to search in, add --save FOLDER." in advice
     assert hint == "To fit it:"
 
@@ -133,7 +139,10 @@ def test_gain_is_over_the_best_baseline(embedded):
     assert scores["OASIS"] > scores["cosine"]
     for row in table:
         name = row["similarity"]
-        assert float(row["gain"]) == pytest.approx(scores[name] - best, abs=1.1e-3)
+        if name.startswith("5 queries"):
+            assert row["gain"] == ""
+        else:
+            assert float(row["gain"]) == pytest.approx(scores[name] - best, abs=1.1e-3)
         is_tested = not name.startswith("5 queries") and scores[name] != best
         assert (row["p"] != "") == is_tested
         for column in ("P@1", "P@10"):
@@ -149,7 +158,7 @@ def test_gains_and_p_values_are_the_same_everywhere(embedded):
     for row in read_table(folder / "result.csv"):
         name, gain, p = row["similarity"], row["gain"], row["p"]
         [line] = [line for line in out.splitlines() if line.startswith(f"{name}  ")]
-        assert f"  {gain}  " in line
+        assert f"  {gain or ' '}  " in line
         assert p in line
         if not name.startswith("5 queries") and p:
             start = page.index(f'data-name="{name}"', page.index("<tbody>"))
@@ -166,13 +175,16 @@ def test_own_counts(split, user_file, tmp_path, capsys):
     assert code == 0
     assert f"120 samples of 200 features, 60 to fit, 60 held out by {split}" in out
     names = [row["similarity"] for row in read_table(tmp_path / "own.csv")]
-    expected = [row.name for row in ROWS]
+    expected = [row.name for row in ROWS if "new classes" not in row.needs]
     if split == "objects":
+        expected = [row.name for row in ROWS]
         expected.remove("class posteriors")
-        assert "left out: class posteriors (needs known classes) wrote" in out
+        assert "left out: class posteriors (needs known classes) Choices" in out
+        assert "OASIS: start kept, since there is too little to hold out" in out
         # Five classes are too few for a hold-out of classes; this is printed once.
-        [line] = [line for line in err.splitlines() if "start is kept" in line]
-        assert line.startswith("warning of OASIS, angular, ")
+        assert err.startswith("warning of OASIS, angular, ")
+        assert " ".join(err.split()).count("start is kept") == 1
+        assert max(map(len, err.splitlines())) <= WIDTH
     else:
         assert "left out" not in out
     assert names == expected
@@ -192,7 +204,7 @@ def test_embeddings_get_the_rows_that_fit_them(tmp_path, rng, capsys):
         "non-negative numbers), asymmetric (needs counts), histogram (needs counts), "
         "sparse Mahalanobis (needs non-negative numbers), 5 queries: average (needs "
         "classes of more than 5 held-out samples), 5 queries: memory (needs "
-        "classes of more than 5 held-out samples) wrote"
+        "classes of more than 5 held-out samples) Choices of the hold-outs: OASIS: "
     ) in " ".join(out.split())
 
 
@@ -244,14 +256,7 @@ def test_a_row_that_fails_does_not_end_the_comparison(
     assert "nothing could be compared: greedy (failed: MemoryError)" in err
 
 
-# -- saving and searching --
-
-
-@pytest.fixture(scope="module")
-def saved(words, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved") / "index"
-    SimilarityIndex(CosineSimilarity()).fit(*words).save(folder)
-    return folder
+# -- saving --
 
 
 def test_the_advised_model_is_saved(
@@ -272,8 +277,9 @@ def test_the_advised_model_is_saved(
         assert "--save" not in out
         assert (
             "saved cosine, fitted on the training half, with all 120 samples as an "
-            f"index in {folder}\n"
-        ) in out
+            f"index in {folder} to search it in a browser: python -m sklearn_simlearn "
+            f"serve {folder} Use"
+        ) in " ".join(out.split())
     cosine, other = read_table(tmp_path / "own.csv")
     assert other["mAP"] > cosine["mAP"]
     X, y = words
@@ -282,86 +288,6 @@ def test_the_advised_model_is_saved(
     task = make_task(X, y, None, "samples", 0)
     report = retrieval_report(index.estimator_, task.X_test, task.y_test)
     assert f"{report.average_precision.mean():.3f}" == cosine["mAP"]
-
-
-def test_a_saved_index_is_searched(saved, user_file, words, tmp_path, capsys):
-    X = words[0].toarray()
-    queries = tmp_path / "queries.npz"
-    np.savez(queries, X=X[:3])  # no y
-    results = tmp_path / "found.csv"
-    arguments = ["search", saved, queries, "-k", 4, "--output", results]
-    code, out, err = run(arguments, capsys)
-    assert (code, err) == (0, "")
-    scores, ids = SimilarityIndex.load(saved, trusted=()).search(X[:3], k=4)
-    lines = [line.split("\t") for line in out.splitlines()]
-    for query, line in enumerate(lines):
-        pairs = [
-            f"{name} {score:.6g}"
-            for name, score in zip(ids[query], scores[query], strict=True)
-        ]
-        assert line == [str(query), *pairs]
-    table = read_table(results)
-    assert [row["query"] for row in table] == list("000011112222")
-    assert [row["rank"] for row in table] == list("123412341234")
-    assert [int(row["id"]) for row in table] == ids.ravel().tolist()
-    assert [float(row["score"]) for row in table] == scores.ravel().tolist()
-
-    # The whole file of samples has labels as well, and CSR parts.
-    code, out, _ = run(["search", saved, user_file, "-k", 200], capsys)
-    assert code == 0
-    assert {len(line.split("\t")) for line in out.splitlines()} == {121}
-
-
-def test_ids_that_are_not_unicode_are_escaped(words, user_file, tmp_path, capsys):
-    X, y = words
-    folder, results = tmp_path / "index", tmp_path / "found.csv"
-    ids = [f"\udcff{i}" for i in range(len(y))]
-    SimilarityIndex(CosineSimilarity()).fit(X, ids=ids).save(folder)
-    assert SimilarityIndex.load(folder).ids_.tolist() == ids
-    arguments = ["search", folder, user_file, "-k", 1, "--output", results]
-    with contextlib.redirect_stdout(io.StringIO()):
-        code, _, err = run(arguments, capsys)
-    assert (code, err) == (0, "")
-    assert read_table(results)[3]["id"] == r"\udcff3"
-
-
-def test_only_trusted_types_are_loaded(words, leading, user_file, tmp_path, capsys):
-    X, _ = words
-    folder = tmp_path / "index"
-    SimilarityIndex(leading(50)).fit(X).save(folder)
-    code, out, err = run(["search", folder, user_file], capsys)
-    assert (code, out) == (2, "")
-    name = f"{leading.__module__}.Leading"
-    assert name in err
-    assert err.endswith("list them in --trust.\n")
-    code, out, _ = run(["search", folder, user_file, "--trust", name], capsys)
-    assert code == 0
-    assert len(out.splitlines()) == 120
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere", "{data}"], "nowhere is not a saved index"),
-        (["{index}", "nowhere.npz"], "nowhere.npz: no such file"),
-        (["{index}", "{narrow}"], "X has 3 features, but"),
-        (["{index}", "{data}", "-k", "0"], "-k: '0' is not an integer of at least 1"),
-        (["{index}", "{data}", "--max-bytes", "9"], "pass a larger --max-bytes if"),
-        (["{index}", "{data}", "--output", "{index}"], "is a folder"),
-        (["{index}"], "required: QUERIES.npz"),
-    ],
-)
-def test_bad_searches_get_one_line(
-    arguments, message, saved, user_file, tmp_path, capsys
-):
-    narrow = tmp_path / "narrow.npz"
-    np.savez(narrow, X=np.eye(3))
-    places = {"index": saved, "data": user_file, "narrow": narrow}
-    arguments = [argument.format(**places) for argument in arguments]
-    code, out, err = run(["search", *arguments], capsys)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert message in err
 
 
 # -- bad calls --
@@ -425,14 +351,6 @@ def test_a_folder_that_is_not_writable_is_found_first(tmp_path, monkeypatch, cap
             f"sklearn_simlearn: {tmp_path}: Permission denied\n",
             "sklearn_simlearn: .: Permission denied\n",
         )
-
-
-def test_saving_needs_skops(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_files.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.chdir(tmp_path)
-    code, _, err = run(["--save", tmp_path / "index"], capsys)
-    assert code == 2
-    assert 'pip install "sklearn-simlearn[serve]"' in err
 
 
 def test_a_disk_that_is_full_at_the_end(
@@ -541,7 +459,27 @@ def test_progress_without_rich_is_a_line_per_row(
     monkeypatch.setattr(sys, "stderr", terminal)
     arguments = ["--data", str(user_file), "--output", str(tmp_path / "own")]
     assert command.main(arguments) == 0
-    assert terminal.getvalue() == "cosine\nnegative evidence\n"
+    assert terminal.getvalue() == "cosine\nnegative evidence\ncurves\n"
+
+
+def test_progress_inside_of_another_is_a_step(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setattr("sklearn_simlearn._core.progress.SECONDS_PER_LINE", 0)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    show_step("words", "not shown without a progress")
+    with progress(["photographs", "words"]) as show:
+        show("photographs")
+        with progress(["local features"]) as show_inside:
+            show_inside("local features", "1 of 2")
+        show("words")
+        show_step("cells", "3 of 4")
+    assert terminal.getvalue().splitlines() == [
+        "photographs",
+        "photographs: local features: 1 of 2",
+        "words",
+        "words: cells: 3 of 4",
+    ]
 
 
 def test_version(capsys):
@@ -555,4 +493,4 @@ def test_help(capsys):
     assert "--data FILE.npz" in out
     code, out, _ = run(["search", "--help"], capsys)
     assert code == 0
-    assert "QUERIES.npz" in out
+    assert "FILE.npz" in out

@@ -57,7 +57,7 @@ def upper(texts):
 
 
 class Noted(TransformerMixin, BaseEstimator):
-    """Transformer that notes what it is fitted on, and that adds a mark."""
+    """Transformer that records its training data, and adds a mark."""
 
     def __init__(self, mark=""):
         self.mark = mark
@@ -270,7 +270,7 @@ def test_memory_is_used_in_all_folds(categories, tmp_path):
 
 
 class _Tokens:
-    """Tokenizer that writes down what it is called with."""
+    """Tokenizer that records its arguments."""
 
     def __init__(self, path):
         self.path = path
@@ -298,7 +298,7 @@ def test_saved_in_an_index(categories, tmp_path):
         SimilarityIndex(make_bm25()).fit(categories.documents, categories.target)
 
 
-# -- what is refused --
+# -- errors --
 
 
 def test_a_plain_pipeline_with_judgements_is_refused(categories):
@@ -333,7 +333,7 @@ def test_a_plain_pipeline_that_cannot_be_wrong_is_accepted(categories):
         make_pipeline(FunctionTransformer(lower), frozen),
     ):
         assert NDCG(model, categories.data, y) > 0.2
-    # Fitted steps are taken as they are.
+    # Fitted steps are not fitted again.
     steps = make_pipeline(CountVectorizer(), BM25Similarity()).fit(categories.documents)
     assert NDCG(RetrievalPipeline(steps.steps), categories.data, y) > 0.2
 

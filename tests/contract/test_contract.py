@@ -1,4 +1,4 @@
-"""The contract catches mistakes: each is planted into a small learner."""
+"""The contract detects mistakes in small learners."""
 
 import re
 from contextlib import nullcontext
@@ -10,6 +10,7 @@ import pytest
 from scipy import linalg, sparse
 
 from sklearn_simlearn._core.encoders import Chain, Encoder, mix
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.rows import scale_rows, unit_rows
 from sklearn_simlearn._core.start import Start
@@ -88,7 +89,8 @@ class Whitening(SimilarityLearner):
 
     def whiten(self, S, ridge, dtype):
         S = S.astype(np.float64)
-        S = S + ridge * S.trace() / len(S) * np.eye(len(S))
+        scale = S.trace() / len(S) or 1.0  # 0 if judgements make no classes
+        S = S + ridge * scale * np.eye(len(S))
         return linalg.cholesky(np.linalg.inv(S), lower=True).astype(dtype)
 
 
@@ -235,22 +237,43 @@ class Caching(Mapped):
         return super().items(X)
 
 
+class FailsOnJudgements(Whitening):
+    def _learn(self, X, relevance, advance):
+        if isinstance(relevance, JudgedRelevance):
+            raise ValueError("Something went wrong.")
+        return super()._learn(X, relevance, advance)
+
+
+class ChoosesByItsOwnQueries(Whitening):
+    def choose(self, path, X, relevance, rng, advance):
+        choice = super().choose(path, X, relevance, rng, advance)
+        return choice._replace(attributes={**choice.attributes, "holdout_gain_": 0.3})
+
+
+class CutsQueries(Whitening):
+    def fit(self, X, y):
+        return super().fit(X, y[: X.shape[0]])
+
+
 MISTAKES = {
-    KeepsAReference: "A change of X after the fit changes no answer",
-    TakesTheFirst: "The order of the samples decides no more",
-    GoesOn: "A fit replaces all state of the one before",
+    FailsOnJudgements: "With judgements, queries are compared with documents",
+    ChoosesByItsOwnQueries: "Held-out queries are not learned from",
+    CutsQueries: "Judgements that do not match the queries raise",
+    KeepsAReference: "A change of X after the fit has no effect",
+    TakesTheFirst: "Another order of the samples changes no more",
+    GoesOn: "A fit replaces all state of the previous fit",
     MakesDense: "Sparse samples are not made dense",
     EncodesDense: "Sparse samples are not made dense",
     ClassOfDistractors: "Distractors, whose label is -1, are not learned as a class",
-    DividesByZero: "A class of one sample, or without any, does no harm",
-    Leaks: "Held-out samples take no part in learning",
+    DividesByZero: "Classes with one sample, or with none, are allowed",
+    Leaks: "Held-out samples are not learned from",
     AllPairs: "A fit holds no n_samples x n_samples array",
     SetsTheSeed: "NumPy's global random state is neither set nor used",
-    IgnoresTheStart: "A learner for new classes ranks them no worse than its start",
-    ManyThreads: "Threads of BLAS and n_jobs change no bit",
-    JunkIsPositive: "Junk of a class is not learned as a positive of it",
+    IgnoresTheStart: "A learner for new classes does not rank them worse",
+    ManyThreads: "Threads of BLAS and n_jobs do not change the result",
+    JunkIsPositive: "Junk of a class is not learned as a relevant sample",
     DoublePrecision: "Products of encoded queries and items are the similarity, of the",
-    RandomVariant: "A random_state gives the same similarity again",
+    RandomVariant: "A random_state gives exactly the same similarity again",
     NeverLearns: "A learner with a hold-out leaves its start",
     FillsACache: "The use of a fitted estimator changes neither X nor the estimator",
 }
@@ -282,7 +305,7 @@ def test_every_check_names_a_rule():
     assert all(rule.endswith(".") for rule in rules)
 
 
-def test_a_perfect_ranking_is_no_alarm():
+def test_a_perfect_ranking_does_not_raise():
     class Known(Encoder):
         """The labels, read off a table of the training samples."""
 

@@ -63,7 +63,7 @@ def test_judgements(categories):
     assert "drum" in find("drum", 2)  # the category itself
 
 
-def test_words_and_vectors_find_different_things(categories):
+def test_words_and_vectors_find_different_items(categories):
     vectorizer = CountVectorizer(stop_words="english").fit(categories.documents)
     D, Q = map(vectorizer.transform, (categories.documents, categories.queries))
     by_words = BM25Similarity().fit(D).similarity(Q, D)

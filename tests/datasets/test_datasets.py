@@ -291,7 +291,7 @@ def test_race_and_redraws_give_the_same_law(monkeypatch):
     assert_allclose(inclusion(0), inclusion(200), atol=0.04)
 
 
-def test_visibility_is_the_share_of_words_seen():
+def test_visibility_is_the_share_of_words_shown():
     scenes = make_visual_words(200, 10, random_state=0, **PLAIN | {"visibility": 0.3})
     n_seen = np.diff(scenes.data.indptr)
     assert_allclose(n_seen.mean(), 0.3 * 50, rtol=0.02)
@@ -406,7 +406,7 @@ def test_distractors_show_clutter_alone():
     )
 
 
-def test_default_problem_is_neither_trivial_nor_hopeless():
+def test_default_problem_is_of_medium_difficulty():
     X, y = make_visual_words(n_distractors=200, return_X_y=True, random_state=0)
     assert 0.3 < tfidf_cosine_map(X, y) < 0.7
 

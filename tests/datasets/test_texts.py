@@ -67,6 +67,22 @@ def test_texts_alone(write, ending):
     assert data.target is data.target_names is data.ids is None
 
 
+def test_other_columns_are_metadata(write):
+    assert load_texts(write(".csv", CONTENTS[".csv"]), "body").metadata == [
+        {"id": row["id"], "topic": row["topic"] or None} for row in ROWS
+    ]
+    path = write(
+        ".csv", b"text,n,x,sold,code,empty\na,1,1.5,true,01,\nb,,-2e3,false,2,\n"
+    )
+    assert load_texts(path).metadata == [
+        {"n": 1, "x": 1.5, "sold": True, "code": "01", "empty": None},
+        {"n": None, "x": -2000.0, "sold": False, "code": "2", "empty": None},
+    ]
+    rows = [{"text": "a", "n": 1, "tags": ["x"]}, {"text": "b", "lang": "01"}]
+    data = load_texts(write(".jsonl", as_objects(rows)))
+    assert data.metadata == [{"n": 1, "tags": ["x"]}, {"lang": "01"}]
+
+
 def test_line_ends_and_byte_order_mark(write):
     content = b"\xef\xbb\xbftext,label\r\none,x\r\ntwo,y"
     data = load_texts(write(".csv", content), label="label")

@@ -4,16 +4,21 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_blobs
+from sklearn.feature_extraction.text import CountVectorizer
 
 from sklearn_simlearn import (
     OASIS,
     AngularBilinearRanker,
     HistogramRankSVM,
     MemoryVectorQuery,
+    QueryDocumentMap,
+    SparseMahalanobisLearner,
     metrics,
 )
+from sklearn_simlearn.compose import SimilarityUnion, make_retrieval_pipeline
+from sklearn_simlearn.datasets import load_categories
 from sklearn_simlearn.display import (
     AnglesDisplay,
     GramDisplay,
@@ -27,7 +32,8 @@ from sklearn_simlearn.display import (
 )
 from sklearn_simlearn.display._style import GREY
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.similarities import CosineSimilarity
+from sklearn_simlearn.metrics import Judgements
+from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 matplotlib.use("Agg")
 
@@ -83,7 +89,7 @@ NAMES = ["a", "b", "c", "d", "e", "plain", "worse"]
 
 @pytest.fixture
 def crowd(rng):
-    """Seven curves, the last two of baselines, in no order."""
+    """Return seven unordered curves, the last two of baselines."""
     level = np.array([0.5, 0.9, 0.3, 0.8, 0.7, 0.6, 0.2])
     recall = np.linspace(0, 1, 101)
     return MeanPrecisionRecallDisplay(
@@ -162,7 +168,7 @@ def test_from_estimators_and_predictions(kind, cosine):
 
 @pytest.fixture
 def shapes():
-    """Three queries' neighbours are known: vectors on a circle."""
+    """The neighbours of three queries on a circle are known."""
     angle = np.radians([0, 1, 3, 90, 92, 95])
     X = np.column_stack([np.cos(angle), np.sin(angle)])
     return X, np.array([0, 1, 0, 1, 1, -1])
@@ -269,7 +275,7 @@ def test_bad_neighbors(arguments, message, shapes):
         NeighborsDisplay.from_estimator(learner, X, y, **arguments)
 
 
-def test_ids_that_are_no_rows():
+def test_ids_that_are_not_rows():
     with pytest.raises(ValueError, match="look up their rows first"):
         NeighborsDisplay.from_predictions([["a", "b"]])
     with pytest.raises(ValueError, match="holds row 3, but texts has 2 entries only"):
@@ -336,7 +342,7 @@ def test_distributions_of_many_samples_are_of_some(cosine, monkeypatch):
     assert len(display.non_matching) == 10 * 61
 
 
-# -- what was learned --
+# -- learned parameters --
 
 
 @pytest.fixture(scope="module")
@@ -363,6 +369,21 @@ def test_holdout(learns, oasis, monkeypatch):
     )
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert f"{len(display.lines_) - 3} others" in labels
+
+
+@pytest.mark.parametrize("max_iter", [3, 30])
+def test_early_stopping_is_one_curve(max_iter, rng):
+    y = np.repeat(np.arange(5), 10)
+    X = rng.poisson(rng.gamma(0.5, 1.0, size=(5, 40))[y] + 0.3)
+    learner = SparseMahalanobisLearner.from_paper(
+        holdout=2, max_iter=max_iter, tol=0, random_state=0
+    ).fit(X, y)
+    display = HoldoutDisplay.from_estimator(learner)
+    results = learner.holdout_results_
+    (line,) = display.lines_
+    assert_array_equal(line.get_ydata(), results["mean_average_precision"][1:])
+    assert len(display.ax_.get_xticks()) <= 10
+    assert display.ax_.get_xlabel() == "n_iter"
 
 
 @pytest.mark.parametrize(
@@ -429,3 +450,101 @@ def test_gram_matrix(blobs, rng):
         GramDisplay.from_estimator(memory, X[:4], images=np.zeros((3, 2, 2)))
     with pytest.raises(TypeError, match="sets of a MemoryVectorQuery"):
         GramDisplay.from_estimator(CosineSimilarity(use_idf=False).fit(X), X[:4])
+
+
+# -- queries and documents --
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """Return a fitted model, queries, judgements and the texts of both sides."""
+    data = load_categories()
+    y = data.target.with_documents(data.document_vectors)
+    model = QueryDocumentMap(None, random_state=0)
+    model.fit(data.query_vectors[:200], y[:200])
+    return model, data.query_vectors[200:], y[200:], data.queries[200:], data.documents
+
+
+def test_results_of_judged_queries(judged):
+    model, Q, y, texts, documents = judged
+    display = NeighborsDisplay.from_estimator(
+        model, Q, y, texts=texts, database_texts=documents, n_neighbors=3
+    )
+    best = np.argsort(-model.similarity(Q, y.documents), axis=1, kind="stable")
+    rows = np.linspace(0, len(Q) - 1, 5).astype(int)
+    assert_array_equal(display.neighbors, best[rows, :3])
+    relevance = y.relevance.toarray()
+    expected = np.sign(np.take_along_axis(relevance[rows], best[rows, :3], axis=1))
+    assert_array_equal(display.relevance, expected)
+    shown = " ".join(text.get_text() for text in display.ax_.texts)
+    assert texts[rows[0]] in shown
+    assert documents[best[rows[0], 0]][:20] in shown
+    # Texts that are the samples themselves need not be passed.
+    words = make_retrieval_pipeline(CountVectorizer(), BM25Similarity())
+    words.fit(texts, y.with_documents(documents))
+    display = NeighborsDisplay.from_estimator(
+        words, texts, y.with_documents(documents), queries=[0]
+    )
+    assert display.query_texts == [texts[0]]
+    assert display.texts is documents
+    with pytest.raises(ValueError, match="contain the documents"):
+        NeighborsDisplay.from_estimator(model, Q, y, X_database=Q, y_database=y)
+    with pytest.raises(ValueError, match="database_texts must have one entry"):
+        NeighborsDisplay.from_estimator(model, Q, y, database_texts=texts)
+
+
+def test_similarities_of_judged_pairs(judged):
+    model, Q, y, *_ = judged
+    relevance = y.relevance.toarray()
+    relevance[:, :3] = -1
+    y = Judgements(relevance, y.documents)
+    display = SimilarityDistributionDisplay.from_estimator(model, Q, y)
+    similarity = model.similarity(Q, y.documents)
+    for found, mask in (
+        (display.matching, relevance > 0),
+        (display.non_matching, relevance == 0),
+    ):
+        assert_allclose(np.sort(found), np.sort(similarity[mask]), rtol=1e-6)
+    with pytest.raises(ValueError, match="same number of queries"):
+        SimilarityDistributionDisplay.from_estimator(model, Q[:5], y)
+
+
+def test_holdout_of_judged_queries(judged):
+    model, *_ = judged
+    results = model.holdout_results_
+    display = HoldoutDisplay.from_estimator(model)
+    assert display.ax_.get_ylabel() == "nDCG at 10"
+    best = results["ndcg_at_10"][results["best_index"]]
+    assert display.kept_.get_ydata().tolist() == [best]
+
+
+def test_holdout_of_a_union(judged):
+    _, Q, y, *_ = judged
+    union = SimilarityUnion(
+        [
+            ("first", "passthrough", slice(0, 32)),
+            ("second", "passthrough", slice(32, None)),
+        ],
+        random_state=0,
+    ).fit(Q, y)
+    display = HoldoutDisplay.from_estimator(union)
+    results = union.holdout_results_
+    (line,) = display.lines_
+    assert display.ax_.get_xlabel() == "first"
+    assert len(line.get_xdata()) == len(results["candidates"]) == 21
+    points = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert max(points[0], points[1]) == results["ndcg_at_10"][display.start_index]
+    assert display.kept_.get_xdata().tolist() == [union.weights_["first"]]
+
+
+@pytest.mark.parametrize(
+    "display", [MeanPrecisionRecallDisplay, PrecisionAtRankDisplay]
+)
+def test_curves_of_judged_queries(display, judged):
+    model, Q, y, *_ = judged
+    cosine = CosineSimilarity(use_idf=False).fit(y.documents)
+    shown = display.from_estimators({"cosine": cosine, "shift": model}, Q, y)
+    assert shown.n_queries == len(Q)
+    alone = display.from_estimator(model, Q, y)
+    assert_array_equal(shown.precision[1], alone.precision)
+    assert np.abs(shown.precision[1] - shown.precision[0]).max() > 0.01

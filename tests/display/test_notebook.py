@@ -1,4 +1,4 @@
-"""A notebook: progress, displays, the report, and not a single warning."""
+"""A notebook with progress, displays and the report, without warnings."""
 
 from itertools import chain
 

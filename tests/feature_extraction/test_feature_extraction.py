@@ -1,7 +1,5 @@
 """Pipelines from photographs to an index, and common properties of transformers."""
 
-import shutil
-
 import cv2
 import numpy as np
 import pytest
@@ -12,12 +10,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 from sklearn_simlearn import HistogramRankSVM
-from sklearn_simlearn.comparison import _command_line as command_line
-from sklearn_simlearn.comparison._photographs import read_photographs
 from sklearn_simlearn.datasets import load_image_folder
 from sklearn_simlearn.feature_extraction import (
     VLAD,
     BlockVisterms,
+    ColorHistograms,
+    GistDescriptors,
     ImageReader,
     LocalDescriptors,
     ONNXDescriptors,
@@ -131,6 +129,8 @@ def test_other_chains_of_transformers(photographs):
         VisualVocabulary(),
         VLAD(),
         BlockVisterms(),
+        ColorHistograms(),
+        GistDescriptors(),
         ONNXDescriptors("network.onnx"),
     ],
     ids=lambda estimator: type(estimator).__name__,
@@ -149,40 +149,6 @@ def test_other_chains_of_transformers(photographs):
 )
 def test_checks_of_sklearn_that_need_no_array(estimator, name):
     getattr(estimator_checks, name)(type(estimator).__name__, estimator)
-
-
-# -- the command line --
-
-
-def test_comparison_of_photographs(photographs, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "photographs"
-    shutil.copytree(photographs, folder)
-    (folder / "object 0" / "notes.jpg").write_text("no image")
-    names = ["cosine", "cosine of tf-idf"]
-    rows = [row for row in command_line.ROWS if row.name in names]
-    monkeypatch.setattr(command_line, "ROWS", rows)
-    stem, index = str(tmp_path / "out"), str(tmp_path / "index")
-    arguments = ["--images", str(folder), "--output", stem, "--save", index]
-    report = tmp_path / "report.html"
-    assert command_line.main([*arguments, "--report", str(report)]) == 0
-    output = capsys.readouterr()
-    assert "data:image/jpeg" in report.read_text(encoding="utf-8")
-    assert "24 samples" in output.out
-    assert "1 of 25 images cannot be read" in output.err
-    assert "notes.jpg is not a JPEG" in output.err
-    for query in (folder / "object 1" / "view 0.jpg", folder / "object 1"):
-        assert command_line.main(["search", index, str(query), "-k", "3"]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == (N_VIEWS if query.is_dir() else 1)
-        assert lines[0].split("\t")[1].startswith(str(folder / "object 1"))
-    # The suggested lines of code give the same counts.
-    found = read_photographs(folder, seed=0)
-    names = {}
-    exec("\n".join(found.write_lines()), names)
-    assert abs(names["X"] - found.X).max() == 0
-    assert_array_equal(names["y"], found.y)
-    assert command_line.main(["--images", str(tmp_path / "none")]) == 2
-    assert "neither a folder nor a CSV file" in capsys.readouterr().err
 
 
 # -- a folder as data --

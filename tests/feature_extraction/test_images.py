@@ -238,7 +238,7 @@ def test_sequence_keeps_rows_in_order(tmp_path):
     assert again[0].shape == (2, 2, 3)
 
 
-def test_file_that_goes_away(tmp_path):
+def test_file_that_is_deleted(tmp_path):
     path = tmp_path / "a.png"
     cv2.imwrite(str(path), PICTURE)
     images = ImageReader().fit_transform([path])
@@ -257,7 +257,7 @@ def test_file_that_goes_away(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_no_sequence_of_images(X, message):
+def test_invalid_sequences_of_images(X, message):
     with pytest.raises(ValueError, match=message):
         ImageReader().fit_transform(X)
 
@@ -477,7 +477,7 @@ def test_images_without_features(shape):
 
 
 @pytest.mark.parametrize("estimator", [ImageReader(), LocalDescriptors()], ids=repr)
-def test_habits_of_estimators(estimator):
+def test_conventions_of_estimators(estimator):
     assert clone(estimator).get_params() == estimator.get_params()
     params = dict.fromkeys(estimator.get_params(), object())
     for name in params:
@@ -491,5 +491,5 @@ def test_habits_of_estimators(estimator):
 def test_missing_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     for estimator in (ImageReader(), LocalDescriptors()):
-        with pytest.raises(ImportError, match=re.escape("sklearn-simlearn[vision]")):
+        with pytest.raises(ImportError, match=re.escape(".[vision]")):
             estimator.fit_transform([PICTURE])

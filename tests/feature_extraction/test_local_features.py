@@ -123,7 +123,7 @@ def test_save_and_load(tmp_path, mmap, dtype):
     assert_equal_features(opened, features)
 
 
-def test_save_keeps_away_from_other_content(tmp_path):
+def test_save_refuses_folders_with_other_content(tmp_path):
     index = SimilarityIndex(CosineSimilarity().fit(np.eye(3))).fit(np.eye(3))
     index.save(tmp_path, include_estimator=False)
     with pytest.raises(ValueError, match="in another folder"):

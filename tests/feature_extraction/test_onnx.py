@@ -1,7 +1,9 @@
 """ONNXDescriptors with small networks."""
 
+import os
 import pickle
 import re
+import shutil
 import sys
 
 import cv2
@@ -13,16 +15,17 @@ from onnx import TensorProto, helper
 from sklearn.base import clone
 
 from sklearn_simlearn.feature_extraction import ImageReader, ONNXDescriptors
-from sklearn_simlearn.feature_extraction._onnx import _open_session
+from sklearn_simlearn.feature_extraction._onnx import _open_network
+from sklearn_simlearn.index._photographs import compute_fingerprint
 
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
 
 
-def save_network(path, *, shape=("n", 3, "h", "w")):
-    """Write a network: x -> maps = relu(3 x + 1) -> means of the maps -> twice."""
+def save_network(path, *, shape=("n", 3, "h", "w"), factor=3.0):
+    """Write a network: x -> maps = relu(factor x + 1) -> means of the maps -> twice."""
     axes = [2, 3] if shape[1] == 3 else [1, 2]
     nodes = [
-        helper.make_node("Mul", ["x", "three"], ["scaled"]),
+        helper.make_node("Mul", ["x", "factor"], ["scaled"]),
         helper.make_node("Add", ["scaled", "one"], ["shifted"]),
         helper.make_node("Relu", ["shifted"], ["maps"]),
         helper.make_node("ReduceMean", ["maps", "axes"], ["means"], keepdims=0),
@@ -35,7 +38,7 @@ def save_network(path, *, shape=("n", 3, "h", "w")):
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], 3))],
         [
-            helper.make_tensor("three", TensorProto.FLOAT, (), [3.0]),
+            helper.make_tensor("factor", TensorProto.FLOAT, (), [factor]),
             helper.make_tensor("one", TensorProto.FLOAT, (), [1.0]),
             helper.make_tensor("axes", TensorProto.INT64, (2,), axes),
         ],
@@ -92,7 +95,7 @@ def test_unreadable_images_get_zeros(tmp_path):
     assert_array_equal((V != 0).any(axis=1), [True, True, False])
 
 
-def test_habits_of_estimators(tmp_path):
+def test_conventions_of_estimators(tmp_path):
     path = save_network(tmp_path / "net.onnx")
     images = make_images()
     estimator = ONNXDescriptors(path)
@@ -141,8 +144,8 @@ def test_bad_networks(tmp_path):
 def test_missing_onnxruntime_names_the_extra(tmp_path, monkeypatch):
     path = save_network(tmp_path / "net.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    _open_session.cache_clear()
-    with pytest.raises(ImportError, match=re.escape("sklearn-simlearn[onnx]")):
+    _open_network.cache_clear()
+    with pytest.raises(ImportError, match=re.escape(".[onnx]")):
         ONNXDescriptors(path).fit(make_images())
 
 
@@ -151,3 +154,17 @@ def test_gray_picture_is_the_same_in_all_channels(tmp_path):
     gray = cv2.cvtColor(make_images(1)[0], cv2.COLOR_RGB2GRAY)
     V = ONNXDescriptors(path, **PLAIN).fit_transform([gray])
     assert_allclose(V[0], V[0, 0], rtol=1e-6)
+
+
+def test_another_network_under_the_same_path_is_refused(tmp_path):
+    path, images = save_network(tmp_path / "net.onnx"), make_images()
+    first = ONNXDescriptors(path, image_size=8).fit(images)
+    moved = shutil.copy(path, tmp_path / "copy.onnx")
+    same = ONNXDescriptors(moved, image_size=8).fit(images)
+    assert compute_fingerprint([first]) == compute_fingerprint([same])
+    save_network(path, factor=4.0)
+    os.utime(path, ns=(0, 0))  # another time, also on a coarse clock
+    with pytest.raises(ValueError, match="not the network that the transformer was"):
+        first.transform(images)
+    other = ONNXDescriptors(path, image_size=8).fit(images)
+    assert compute_fingerprint([other]) != compute_fingerprint([same])

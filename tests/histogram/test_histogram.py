@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
 from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.histogram import _histogram, _table
 from sklearn_simlearn.histogram._encoder import find_scale
@@ -44,7 +45,7 @@ from sklearn_simlearn.similarities import AsymmetricSimilarity, CosineSimilarity
 
 
 def plain(*args, **options):
-    """The learner as the paper has it, without a hold-out."""
+    """Return the learner of the paper, without a hold-out."""
     return HistogramRankSVM(*args, holdout=None, **options)
 
 
@@ -53,7 +54,7 @@ def counts_of(X, n):
 
 
 def naive_similarity(Q, D, weights, group, scale=None):
-    """The double sum of the definition, what the items add to s(q, 0) times a scale."""
+    """Return the double sum of the definition; s(q, d) - s(q, 0) is scaled."""
     n = weights.shape[1] - 1
     S = np.zeros((len(Q), len(D)))
     for i, q in enumerate(np.minimum(Q, n).astype(int)):
@@ -66,7 +67,7 @@ def naive_similarity(Q, D, weights, group, scale=None):
 
 
 def naive_features(q, D, group, n_groups, n):
-    """Phi(q, d) of every item: what the gains are multiplied with."""
+    """Return Phi(q, d) of every item, the factor of the gains."""
     q, D = np.minimum(q, n).astype(int), np.minimum(D, n).astype(int)
     phi = np.zeros((len(D), n_groups, n + 1, n + 1))
     for j, d in enumerate(D):
@@ -78,7 +79,7 @@ def naive_features(q, D, group, n_groups, n):
 
 
 def naive_loss(score, relevance, pairwise):
-    """Loss of one query by its definition."""
+    """Return the loss of one query by its definition."""
     u, v = score[relevance > 0], score[relevance == 0]
     weight = relevance[relevance > 0] / relevance[relevance > 0].sum()
     if pairwise:
@@ -91,7 +92,7 @@ def random_counts(rng, n_rows, n_words, rate=0.8):
 
 
 def pose(model, X, y, loss="max"):
-    """The solver of a learner, before its first pass."""
+    """Return the solver of a learner, before its first pass."""
     relevance = check_relevance(y)
     queries = np.flatnonzero(relevance.find_queries())
     pattern = make_pattern(model.weight_pattern, model.truncation)
@@ -137,7 +138,7 @@ def test_rows_of_counts_can_be_taken(rng):
 
 @st.composite
 def tables(draw):
-    """A table of any weights, and counts to compare."""
+    """Return a table of random weights, and counts to compare."""
     seed = draw(st.integers(0, 2**32 - 1))
     n = draw(st.integers(1, 6))
     n_groups = draw(st.integers(1, 4))
@@ -221,7 +222,7 @@ def cut(X, group, n_groups, n, gain, relevance, pairwise, n_threads=1, scale=Non
 
 
 def random_relevance(rng, n, dtype):
-    """Some relevant, some irrelevant, some junk for each."""
+    """Return some relevant, irrelevant and junk items for each query."""
     relevance = rng.integers(-1, 2, size=(n, n)).astype(dtype)
     relevance[:, 0], relevance[:, 1] = 1, 0
     if dtype == np.float64:
@@ -262,8 +263,8 @@ def test_cut_worked_by_hand():
     X = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     relevance = np.array([[-1, 1, 0], [1, -1, 0], [0, 0, 1]], dtype=np.int8)
     gain = np.zeros((1, 3, 3))
-    gain[0, 0] = [0, 0.1, 0.2]  # what an item gains by counts 1 and 2 of its own
-    gain[0, 1, 1] = 0.5  # what it gains on top where both have a word once
+    gain[0, 0] = [0, 0.1, 0.2]  # gain of an item by its counts 1 and 2
+    gain[0, 1, 1] = 0.5  # additional gain if both have a word once
     group = np.zeros(2, dtype=np.int32)
     for pairwise in (False, True):
         value, offset, cuts = cut(X, group, 1, 2, gain, relevance, pairwise)
@@ -352,7 +353,7 @@ def test_ascent_closes_the_gap_of_the_small_problem(rng):
 
 
 def reference_minimum(problem, X, pattern, alpha, loss):
-    """The objective by SLSQP on the epigraph, every violation a constraint."""
+    """Return the objective by SLSQP on the epigraph; each violation is a constraint."""
     _, to_gain = parametrise(problem.mean_difference, pattern)
     (search,) = problem.searches
     n_groups, n_counts, _ = search.shape
@@ -452,13 +453,13 @@ def test_loss_of_weights_of_zero_is_one(counts):
 
 
 @pytest.mark.parametrize("loss", ["max", "pairwise"])
-def test_learning_beats_the_cosine(loss, counts):
+def test_learning_ranks_better_than_the_cosine(loss, counts):
     X, y = counts
     model = plain(loss=loss, truncation=2, n_word_groups=2)
     learned = model.fit(X[::2], y[::2]).score(X[1::2], y[1::2])
     assert learned > CosineSimilarity().fit(X[::2]).score(X[1::2], y[1::2])
     assert model.loss_ == loss
-    assert model.shrinkage_ == 0
+    assert model.share_ == 0
     assert model.hand_made_ is None
     assert not hasattr(model, "holdout_gain_")
 
@@ -469,7 +470,7 @@ def test_similarity_is_that_of_the_weights(counts):
     dense = X.toarray()
     expected = naive_similarity(dense, dense, model.weights_, model.word_groups_)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
-    # What was fitted does not change with parameters that are set later.
+    # Parameters that are set later do not change the fitted model.
     model.set_params(length_slope=0.5)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
 
@@ -483,7 +484,7 @@ def test_result_does_not_depend_on_threads(holdout, counts):
     ]
     for model in models[1:]:
         assert_array_equal(model.similarity(X), models[0].similarity(X))
-        assert model.shrinkage_ == models[0].shrinkage_
+        assert model.share_ == models[0].share_
 
 
 def test_similarity_is_asymmetric_unless_asked(counts):
@@ -522,7 +523,7 @@ def test_halves_keep_objects_whole():
 
 
 def make_rare_words(rng, n_objects=40):
-    """Words of one frequency, many for few samples: rare is what objects differ in."""
+    """Return words of one frequency, many for few samples; objects differ in them."""
     y = np.repeat(np.arange(n_objects), 4)
     of_object = rng.integers(0, 3000, size=(n_objects, 24))
     X = np.zeros((len(y), 3000))
@@ -619,8 +620,8 @@ def test_unsorted_and_duplicate_entries(counts):
 
 
 def test_junk_is_neither_reward_nor_penalty(counts):
-    # What an item that is junk to every query looks like makes no difference to the
-    # losses, but for the frequencies of words: one group.
+    # The losses do not depend on an item that is junk to every query, except through
+    # the frequencies of words; with one group there is no such effect.
     X, y = counts
     matrix = (y[:, None] == np.arange(12)).astype(float)
     matrix[-1] = -1
@@ -692,7 +693,7 @@ def test_enough_bins_need_no_search(counts):
 
 
 def test_the_search_needs_a_truncation(counts):
-    with pytest.raises(ValueError, match="set it to an integer instead of 'auto'"):
+    with pytest.raises(ValueError, match="Set it to an integer instead of 'auto'"):
         plain(truncation="auto").search_weight_pattern(*counts, n_bins=4)
 
 
@@ -734,14 +735,14 @@ def test_given_pattern_is_used(counts):
 
 
 def make_objects(rng, n_objects=40, n_clutter=0.1):
-    """Bursts over the words of objects, and clutter."""
+    """Return counts of objects with bursts, and clutter."""
     y = np.repeat(np.arange(n_objects), 4)
     X = rng.poisson(rng.gamma(0.1, 1.0, size=(n_objects, 200))[y] + n_clutter)
     return X.astype(np.float64), y
 
 
 def test_a_gain_is_taken(rng):
-    # A word counts for what it says if it is there twice; once it is clutter.
+    # A word is informative if it occurs twice, and noise if it occurs once.
     y = np.repeat(np.arange(60), 4)
     X = rng.binomial(1, 0.25, size=(240, 150)).astype(np.float64)
     for row, label in zip(X, y, strict=True):
@@ -750,7 +751,7 @@ def test_a_gain_is_taken(rng):
     train = y < 40
     model = HistogramRankSVM(truncation=2, n_word_groups=1, random_state=0)
     model.fit(X[train], y[train])
-    assert model.shrinkage_ < 1
+    assert model.share_ < 1
     assert model.holdout_gain_ > model.holdout_error_ > 0
     assert model.weights_.any()
     learned = model.score(X[~train], y[~train])
@@ -758,12 +759,12 @@ def test_a_gain_is_taken(rng):
     assert learned > start + 0.05
 
 
-def test_a_start_that_cannot_be_beaten_is_kept_to_the_bit(rng):
-    # Labels that say nothing about the words.
+def test_the_start_is_kept_exactly_if_it_is_the_best(rng):
+    # Labels that are independent of the words.
     X = rng.poisson(0.3, size=(80, 50)).astype(np.float64)
     y = np.repeat(np.arange(20), 4)
     model = HistogramRankSVM(random_state=0).fit(X, y)
-    assert model.shrinkage_ == 1
+    assert model.share_ == 1
     assert model.loss_ is None
     assert model.holdout_gain_ == 0
     assert not hasattr(model, "weights_")
@@ -778,7 +779,7 @@ def test_categories_are_never_all_zeros():
     X = np.repeat(np.array([[1, 0, 2], [0, 1, 1]] * 12), 2, axis=0)
     y = np.arange(48) // 4
     model = HistogramRankSVM(loss="max", random_state=0).fit(X, y)
-    assert model.shrinkage_ == 1
+    assert model.share_ == 1
     assert model.similarity(X).any()
 
 
@@ -825,7 +826,7 @@ def test_hand_made_similarity_is_chosen_by_the_samples(rng):
     assert isinstance(chosen, AsymmetricSimilarity)
     again = choose_hand_made(X, relevance, 1, np.random.default_rng(0))
     assert repr(chosen) == repr(again)
-    # Few classes cannot tell.
+    # Too few classes to decide.
     few = choose_hand_made(X[:36], relevance.take(np.arange(36)), 1, rng)
     assert repr(few) == "CosineSimilarity(power=0.75)"
 
@@ -860,16 +861,7 @@ def test_storage_states_agree(counts):
 def test_refit_that_fails_at_its_end_leaves_the_former_model(counts):
     X, y = counts
 
-    class Raise:
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
+    class Raise(FitCallback):
         def on_fit_task_end(self, estimator, context):
             if context.task_name == "fit":
                 raise RuntimeError("the end")
@@ -933,18 +925,9 @@ def test_too_few_passes_are_reported(counts):
 
 
 def test_callbacks_see_the_passes_and_can_stop(counts):
-    class Stop:
+    class Stop(FitCallback):
         def __init__(self, after):
             self.after, self.names, self.scores = after, [], []
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
 
         def on_fit_task_end(self, estimator, context, *, fitted_estimator):
             self.names.append(context.task_name)
@@ -965,7 +948,7 @@ def test_callbacks_see_the_passes_and_can_stop(counts):
     assert len(stop.names) <= 4
 
 
-def test_ctrl_c_is_heard_within_a_pass(interrupt_fit):
+def test_ctrl_c_interrupts_a_pass(interrupt_fit):
     waited = interrupt_fit(
         """
 import numpy as np

@@ -47,7 +47,7 @@ def assert_same(found, expected):
 # -- all or nothing --
 
 
-def test_a_fit_that_fails_leaves_the_index_as_it_was(counts):
+def test_a_fit_that_fails_leaves_the_index_unchanged(counts):
     X, _ = counts
     index = SimilarityIndex(CosineSimilarity()).fit(X[:20], ids=np.arange(20) + 100)
     before = index.search(X[:5])
@@ -112,7 +112,7 @@ def test_an_index_of_another_library_survives_a_failed_addition(
 
 
 @each_backend
-def test_copies_change_on_their_own(rng, backend):
+def test_copies_change_independently(rng, backend):
     X = rng.standard_normal((60, 8)).astype(np.float32)
     index = make_index(backend, store_items=True).fit(X[:40])
     twin, snapshot = copy.copy(index), index._snapshot()
@@ -260,7 +260,7 @@ def test_upsert_replaces_and_adds(rng, backend):
     )
 
 
-def test_upsert_refuses_what_add_refuses(rng):
+def test_upsert_has_the_checks_of_add(rng):
     X = rng.random((9, 3))
     index = SimilarityIndex(Normalizer()).fit(X[:5])
     for call, message in [

@@ -25,7 +25,7 @@ from sklearn_simlearn._core import storage
 from sklearn_simlearn.comparison._baselines import Chosen, Dense, InnerProduct
 from sklearn_simlearn.comparison._command_line import main
 from sklearn_simlearn.index import SimilarityIndex, _estimator_file
-from sklearn_simlearn.posterior import _posterior
+from sklearn_simlearn.posterior import _probabilities
 from sklearn_simlearn.similarities import CosineSimilarity
 
 WRITE = "sklearn_simlearn._core.storage.write_folder"
@@ -33,7 +33,7 @@ CALLS = []
 
 
 def call_me(*args):
-    """Function that no file may call."""
+    """Raise, since no file may call this function."""
     CALLS.append(args)
     return CosineSimilarity()
 
@@ -338,6 +338,6 @@ def test_private_parts_are_trusted(make, counts):
 
 
 def test_all_posteriors_are_trusted():
-    for each in _posterior._Posterior.__subclasses__():
+    for each in _probabilities.Posterior.__subclasses__():
         name = f"{each.__module__}.{each.__name__}"
         assert _estimator_file.is_trusted(name, {"ObjectNode"}), name

@@ -494,7 +494,7 @@ def test_neighbors_are_numbered_without_removed_items(counts):
     assert (own != np.arange(36)[:, None]).all()
 
 
-def test_what_is_no_distance_is_refused(counts):
+def test_similarities_without_a_distance_are_refused(counts):
     X, y = counts
     index = SimilarityIndex(BurstinessSimilarity()).fit(X)
     for method in (index.kneighbors, index.kneighbors_graph, index.radius_neighbors):
@@ -621,6 +621,27 @@ def test_bad_ids(ids, message, counts):
         SimilarityIndex(CosineSimilarity()).fit(counts[0], ids=ids)
 
 
+def test_the_index_of_a_frame_as_ids(counts):
+    X = counts[0]
+    frame = pd.DataFrame(X.toarray() if sparse.issparse(X) else X).rename(columns=str)
+    frame.index = [f"row {i}" for i in range(66)]
+    index = SimilarityIndex(CosineSimilarity()).fit(frame[:50], ids="index")
+    index.add(frame[50:60], ids="index").upsert(frame[55:], ids="index")
+    assert set(index.ids_) == set(frame.index)
+    # Of items and metadata, the first frame counts.
+    metadata = pd.DataFrame({"a": range(66)}, index=range(100, 166))
+    index = SimilarityIndex(CosineSimilarity())
+    assert index.fit(X, ids="index", metadata=metadata).ids_.tolist() == list(
+        metadata.index
+    )
+    assert index.fit(frame, ids="index", metadata=metadata).ids_[0] == "row 0"
+    with pytest.raises(ValueError, match="integers only, or strings only"):
+        index.fit(frame.set_index(frame.index.map(lambda name: (name, 1))), ids="index")
+    for ids, message in [("index", "requires a frame of pandas"), ("a", "got 'a'")]:
+        with pytest.raises(ValueError, match=message):
+            index.fit(X.tolist() if isinstance(X, np.ndarray) else X, ids=ids)
+
+
 def test_bad_arguments_leave_the_index_usable(counts):
     X = counts[0]
     index = SimilarityIndex(CosineSimilarity())
@@ -673,7 +694,7 @@ def test_removing_everything(counts):
     assert index.search(X[:1], 1)[1] > -1
 
 
-def test_index_leaves_the_data_of_the_caller_alone(counts):
+def test_index_does_not_change_the_data_of_the_caller(counts):
     X = counts[0].toarray()
     index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X)
     before = index.search(X)[1], index.kneighbors()[1]
@@ -730,7 +751,7 @@ def test_numbers_of_removed_items_are_not_given_again(way, counts, tmp_path):
     assert index.ids_.tolist() == [12, 101, 2**63 - 1]
 
 
-def test_numbers_go_on_in_folders_without_the_next_one(counts, tmp_path, monkeypatch):
+def test_numbers_continue_in_folders_without_next_id(counts, tmp_path, monkeypatch):
     X, _ = counts
     index = SimilarityIndex(CosineSimilarity()).fit(X[:3])
     write = _folder.write_folder

@@ -136,7 +136,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_would_change_is_refused(kind, tmp_path):
+def test_values_that_would_change_are_refused(kind, tmp_path):
     metadata, message = REFUSED[kind]
     with pytest.raises(ValueError, match=f"metadata cannot be saved: .*{message}"):
         save(metadata, tmp_path / "index")

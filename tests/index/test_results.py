@@ -95,10 +95,8 @@ def test_number_of_results(rng):
             index.search(X[:2], k)
 
 
-@pytest.mark.parametrize(
-    "filter", ["a", b"a", {"year": 3}, {"a"}, frozenset("a")], ids=repr
-)
-def test_a_filter_that_is_none_says_what_it_takes(filter, rng):
+@pytest.mark.parametrize("filter", ["a", b"a", {"a"}, frozenset("a")], ids=repr)
+def test_an_invalid_filter_is_refused_with_the_valid_kinds(filter, rng):
     X = rng.random((3, 3))
     index = SimilarityIndex(Normalizer()).fit(X, ids=list("abc"))
     with pytest.raises(ValueError, match="filter must be a boolean mask"):

@@ -13,20 +13,20 @@ import time
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from products import make_product
 from scipy import sparse
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn.index import SimilarityIndex
 
 SECONDS = float(os.environ.get("SIMLEARN_STRESS_SECONDS", 0.5))
-N_FEATURES = 8
+N_WORDS, N_FEATURES = 4, 24
 N_FOUND = 40
 
 BACKENDS = {
     "inverted": {},
     "dense": {},
+    "hybrid": {},
     "faiss": {"factory": "Flat"},
     "usearch": {"exact": True},
 }
@@ -50,14 +50,13 @@ class Writer:
     def __init__(self, backend):
         self.rng = np.random.default_rng(0)
         self.is_sparse = backend == "inverted"
-        product = MemoryVectorQuery(method="sum", normalize=False)
-        twice = StandardScaler(with_mean=False).fit([[-0.5] * N_FEATURES, [0.5] * 8])
-        self.factors = [1, 4]
+        n_words = N_WORDS if backend == "hybrid" else 0
         self.estimators = [
-            product.fit(np.eye(N_FEATURES)),
-            make_pipeline(twice, product.fit(np.eye(N_FEATURES))),
+            make_product(N_FEATURES, factor, n_words=n_words) for factor in (1, 2)
         ]
-        self.factor = 1
+        self.factors = np.array([[1.0], [4.0]]).repeat(N_FEATURES, axis=1)
+        self.factors[:, :n_words] = 1
+        self.factor = self.factors[0]
         self.Q = self.draw(3)
         self.items, first = {}, self.draw(20)
         self.index = SimilarityIndex(
@@ -80,7 +79,7 @@ class Writer:
 
     def rank(self):
         ids = np.array(list(self.items), dtype=np.int64)
-        S = self.factor * self.Q @ np.array(list(self.items.values())).T
+        S = (self.factor * self.Q) @ np.array(list(self.items.values())).T
         best = np.argsort(-S, axis=1, kind="stable")[:, :N_FOUND]
         scores = np.full((len(S), N_FOUND), -np.inf, dtype=np.float32)
         found = np.full((len(S), N_FOUND), -1)

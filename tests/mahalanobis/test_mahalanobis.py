@@ -12,6 +12,7 @@ from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import SparseMahalanobisLearner, StartKeptWarning
+from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import (
     inverse_document_frequency,
@@ -20,15 +21,13 @@ from sklearn_simlearn._core.start import Start
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.mahalanobis import _problem
 from sklearn_simlearn.mahalanobis._mahalanobis import _rounds
-from sklearn_simlearn.mahalanobis._problem import (
-    Pairs,
-    Problem,
+from sklearn_simlearn.mahalanobis._neighbors import (
     _find_common,
+    _find_common_dense,
     _find_nearest,
-    descend,
-    draw_queries,
     find_neighbors,
 )
+from sklearn_simlearn.mahalanobis._problem import Pairs, Problem, descend, draw_queries
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -38,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The objective still falls")
 
 @pytest.fixture(scope="module")
 def noisy_words():
-    """Objects whose words are often mistaken for others of their group."""
+    """Return objects whose words are often replaced by others of their group."""
     data = make_visual_words(
         n_objects=10,
         n_images_per_object=30,
@@ -52,7 +51,7 @@ def noisy_words():
 
 
 def make_problem(rng, y, *, n_words=25, dtype=np.float64, n_threads=1):
-    """A problem with random counts, many of them equal, and a random support."""
+    """Return a problem with random counts, many of them equal, and a random support."""
     X = rng.poisson(0.4, size=(len(y), n_words)).astype(dtype)
     X = normalize(sparse.csr_array(X), norm="l1")
     neighbors = sparse.random_array((n_words, n_words), density=0.1, rng=rng)
@@ -62,7 +61,7 @@ def make_problem(rng, y, *, n_words=25, dtype=np.float64, n_threads=1):
 
 
 def naive_units(problem, m):
-    """S_ij ** 2 / (S_ii S_jj), by dense products."""
+    """Return S_ij ** 2 / (S_ii S_jj), by dense products."""
     X, M = problem.X.toarray().astype(float), problem.pairs.matrix(m).toarray()
     S = X @ M @ X.T
     own = np.diagonal(S)
@@ -71,7 +70,7 @@ def naive_units(problem, m):
 
 
 def naive_triplets(problem, triplets, mined_at):
-    """Every triplet one by one, with its weight: hard ones, then those listed."""
+    """Yield every triplet with its weight: hard triplets, then listed ones."""
     unit = naive_units(problem, mined_at)
     relevance = problem.relevance.graded_block(*[slice(0, problem.n_items)] * 2)
     found = []
@@ -95,7 +94,7 @@ def naive_loss(problem, m, found, margin):
 
 
 def graded_target(rng, n_items):
-    """A relevance matrix with weights, junk, several objects a sample and none."""
+    """Return a relevance matrix with weights, junk, and several objects or none."""
     y = rng.uniform(size=(n_items, 4)) * (rng.random((n_items, 4)) < 0.35)
     y[rng.random((n_items, 4)) < 0.05] = -1
     y[0], y[1] = [0.5, 0, 0, 1], [1, 0, 0, 0]
@@ -188,16 +187,36 @@ def test_losses_of_many_queries_are_added_up_in_blocks(rng, monkeypatch):
     assert_allclose(slope, blocked[1], rtol=1e-9, atol=1e-15)
 
 
-def test_only_visited_queries_count(rng):
-    problem = make_problem(rng, np.arange(40) % 6)
-    triplets = mine(problem, problem.pairs.start, rng)
+@pytest.mark.parametrize("graded", [False, True])
+def test_dense_products_give_the_objective_of_the_postings(rng, dtype, graded):
+    y = graded_target(rng, 40) if graded else np.arange(40) % 6
+    problem = make_problem(rng, y, dtype=dtype)
+    triplets = mine(problem, problem.pairs.start, rng, n_random=30)
     m = rng.random(len(problem.pairs.start))
-    _, slope, losses = problem.evaluate(m, triplets, 0.05)
-    some, rest = np.arange(0, 40, 3), np.setdiff1d(np.arange(40), np.arange(0, 40, 3))
-    parts = [problem.evaluate(m, triplets, 0.05, visited) for visited in (some, rest)]
-    assert_allclose(parts[0][1] + parts[1][1], slope, rtol=1e-9, atol=1e-12)
-    assert_array_equal(parts[0][2] + parts[1][2], losses)
-    assert not parts[0][2][rest].any()
+    results = []
+    for dense in (None, problem.X.toarray()):
+        problem.dense = dense
+        results.append(problem.evaluate(m, triplets, 0.05))
+    tol = 1e-5 if dtype == "float32" else 1e-12
+    for walked, multiplied in zip(*results, strict=True):
+        assert_allclose(multiplied, walked, rtol=tol, atol=tol * np.abs(walked).max())
+
+
+def test_many_thresholds_are_summed_in_blocks(rng):
+    # More relevant items than one block of prefix sums has.
+    problem = make_problem(rng, np.arange(300) % 2)
+    triplets = mine(problem, problem.pairs.start, rng)
+    triplets = triplets._replace(weight=np.where(np.arange(300) < 2, 1.0, 0.0))
+    m = rng.random(len(problem.pairs.start))
+    unit = naive_units(problem, m)
+    mined_at = naive_units(problem, problem.pairs.start)
+    _, _, losses = problem.evaluate(m, triplets, 0.05)
+    for i in range(2):
+        good = np.flatnonzero((np.arange(300) % 2 == i) & (np.arange(300) != i))
+        bad = np.flatnonzero(np.arange(300) % 2 != i)
+        is_hard = mined_at[i, bad] > mined_at[i, good][:, None]
+        hinge = np.maximum(unit[i, bad] - unit[i, good][:, None] + 0.05, 0)
+        assert losses[i] == pytest.approx((is_hard * hinge).sum())
 
 
 # -- triplets --
@@ -218,7 +237,7 @@ def test_hard_triplets_are_counted_right_on_a_small_case():
     assert mean == pytest.approx((1 / 2 + 1 / 10) / 2)
 
 
-def test_random_triplets_are_sound(rng):
+def test_random_triplets_are_valid(rng):
     problem = make_problem(rng, graded_target(rng, 40))
     triplets = mine(problem, problem.pairs.start, rng, n_random=500)
     relevance = problem.relevance.graded_block(slice(0, 40), slice(0, 40))
@@ -265,7 +284,7 @@ def test_pairwise_relevance_queries_by_linked_samples(rng):
 
 
 def naive_start(X):
-    """The cosine of tf-idf to the power 3/4, by dense arithmetic."""
+    """Return the cosine of tf-idf to the power 3/4, by dense arithmetic."""
     rows = (X.toarray() * inverse_document_frequency(X)) ** 0.75
     return normalize(rows) @ normalize(rows).T
 
@@ -312,12 +331,13 @@ def test_matrix_is_symmetric_non_negative_and_on_its_support(noisy_words, init, 
     if init == "given":
         init = np.eye(n_words)
         init[0, 7] = init[7, 0] = 0.5
+    options = {"n_neighbors": 1, "words": words}
     if words == "graph":
-        words = kneighbors_graph(vectors, 1, mode="distance")
+        options = {"words": kneighbors_graph(vectors, 1, mode="distance")}
     elif words == "vectors":
-        words = vectors
+        options["words"] = vectors
     learner = SparseMahalanobisLearner(
-        1, words=words, init=init, holdout=None, max_iter=5, random_state=0
+        **options, init=init, holdout=None, max_iter=5, random_state=0
     ).fit(X, y)
     M, support = learner.M_.toarray(), learner.support_.toarray()
     assert_array_equal(M, M.T)
@@ -339,7 +359,7 @@ def test_nearest_words_are_those_of_the_exact_search(rng):
     assert_array_equal(found.toarray(), kneighbors_graph(words, 3).toarray())
 
 
-def test_a_vocabulary_with_doubles_finds_others_than_the_word_itself():
+def test_equal_words_have_other_nearest_words():
     words = np.repeat(np.arange(10.0), 3)[:, None]
     (nearest,) = _find_nearest(words, 2)
     word = np.arange(30)[:, None]
@@ -349,7 +369,7 @@ def test_a_vocabulary_with_doubles_finds_others_than_the_word_itself():
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_common_words_are_found_in_blocks(rng, dtype, n_threads):
-    X = sparse.random_array((60, 80), density=0.1, rng=rng, format="csr", dtype=dtype)
+    X = sparse.random_array((60, 80), density=0.09, rng=rng, format="csr", dtype=dtype)
     U = normalize(X.T).toarray()
     common = U @ U.T
     np.fill_diagonal(common, 0)
@@ -362,6 +382,14 @@ def test_common_words_are_found_in_blocks(rng, dtype, n_threads):
     assert_array_equal(np.concatenate(blocks), nearest)
 
 
+def test_common_words_of_dense_samples_are_the_same(rng, dtype):
+    X = sparse.random_array((60, 80), density=0.3, rng=rng, format="csr", dtype=dtype)
+    for n_neighbors in (1, 3, 79):
+        (walked,) = _find_common(X, n_neighbors, 1)
+        (multiplied,) = _find_common_dense(X, n_neighbors)
+        assert_array_equal(np.sort(multiplied), np.sort(walked))
+
+
 def test_words_that_are_as_common_come_in_their_order():
     # Four words are in the same samples, the fifth is alone, the last is nowhere.
     X = np.zeros((6, 6))
@@ -372,7 +400,7 @@ def test_words_that_are_as_common_come_in_their_order():
     assert_array_equal(nearest, expected)
 
 
-def test_products_that_underflow_are_no_common_words():
+def test_products_that_underflow_are_not_common_words():
     X = np.array([[1, 1e-30, 1e-30], [1, 1e-30, 1e-30], [1, 1, 0], [1, 0, 1]])
     X = sparse.csr_array(X.astype(np.float32))
     (nearest,) = _find_common(X, 3, 1)
@@ -411,24 +439,6 @@ def test_end_satisfies_the_conditions_of_the_bounds(rng, alpha):
     assert abs(slope[~at_bound]).max() < small
 
 
-def test_satisfied_queries_are_left_out_but_none_of_them_in_the_end(monkeypatch):
-    X, y = make_visual_words(
-        10, 20, noise=0, n_clutter=60, return_X_y=True, random_state=0
-    )
-    n_visited = []
-    evaluate = Problem.evaluate
-
-    def spy(self, m, triplets, margin, visited=None):
-        n_visited.append(200 if visited is None else len(visited))
-        return evaluate(self, m, triplets, margin, visited)
-
-    monkeypatch.setattr(Problem, "evaluate", spy)
-    learner = SparseMahalanobisLearner(margin=0.005, holdout=None, random_state=0)
-    learner.fit(X, y)
-    assert min(n_visited) < 150
-    assert n_visited[-1] == 200
-
-
 def test_result_does_not_depend_on_n_jobs(noisy_words):
     X, y, words = noisy_words
     learners = [
@@ -437,14 +447,14 @@ def test_result_does_not_depend_on_n_jobs(noisy_words):
         ).fit(X, y)
         for n_jobs in (None, 3)
     ]
-    assert learners[0].shrinkage_ < 1
+    assert learners[0].share_ < 1
     for learner in learners[1:]:
         assert_array_equal(learner.M_.toarray(), learners[0].M_.toarray())
         assert learner.holdout_gain_ == learners[0].holdout_gain_
         assert learner.objective_ == learners[0].objective_
 
 
-def test_matching_neighbours_pays_where_words_are_mistaken(noisy_words):
+def test_matching_neighbours_helps_if_words_are_replaced(noisy_words):
     X, y, words = noisy_words
     train = np.arange(len(y)) % 2 == 0
     scores = []
@@ -473,7 +483,7 @@ def test_alpha_pulls_towards_the_start(noisy_words):
     assert strays[0] > 2 * strays[1] > 4 * strays[2]
 
 
-def test_too_few_iterations_are_reported_where_nothing_else_decides(noisy_words):
+def test_too_few_iterations_are_reported_without_a_holdout(noisy_words):
     X, y, words = noisy_words
     learner = SparseMahalanobisLearner(
         words=words, holdout="samples", max_iter=3, random_state=0
@@ -494,19 +504,19 @@ def test_a_planted_gain_is_taken(noisy_words):
     train = np.arange(len(y)) % 2 == 0
     learner = SparseMahalanobisLearner(words=words, holdout="samples", random_state=0)
     learner.fit(X[train], y[train])
-    assert learner.shrinkage_ < 1
+    assert learner.share_ < 1
     assert learner.holdout_gain_ > learner.holdout_error_
     chosen = learner.holdout_results_["candidates"][
         learner.holdout_results_["best_index"]
     ]
-    assert chosen == (learner.n_iter_, learner.shrinkage_)
+    assert chosen == (learner.n_iter_, learner.share_)
     start = stand_still(words=words).fit(X[train], y[train])
     score = learner.score(X[~train], y[~train])
     assert score > 1.05 * start.score(X[~train], y[~train])
 
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
-def test_the_start_is_kept_to_the_bit_where_nothing_helps(holdout):
+def test_the_start_is_kept_exactly_if_nothing_helps(holdout):
     # Objects without a word in common: the start ranks them as well as can be.
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(12), 8)
@@ -515,7 +525,7 @@ def test_the_start_is_kept_to_the_bit_where_nothing_helps(holdout):
     learner = SparseMahalanobisLearner(holdout=holdout, max_iter=8, random_state=0)
     learner.fit(X, y)
     assert learner.n_iter_ == 1
-    assert learner.shrinkage_ == 1
+    assert learner.share_ == 1
     assert learner.holdout_gain_ == 0
     diagonal = inverse_document_frequency(X) ** 1.5
     unit = diagonal.mean()
@@ -527,13 +537,13 @@ def test_few_classes_keep_the_start_with_a_warning(noisy_words):
     few = y < 9
     with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if'):
         learner = SparseMahalanobisLearner(random_state=0).fit(X[few], y[few])
-    assert learner.shrinkage_ == 1
+    assert learner.share_ == 1
 
 
 # -- batches --
 
 
-def test_batches_teach_as_a_whole_does(noisy_words):
+def test_batches_rank_as_well_as_one_fit(noisy_words):
     X, y, words = noisy_words
     train = np.arange(len(y)) % 2 == 0
     X_train, y_train = X[train], y[train]
@@ -547,7 +557,7 @@ def test_batches_teach_as_a_whole_does(noisy_words):
     assert score > 1.05 * start.score(X[~train], y[~train])
 
 
-def test_batches_go_on_from_a_fit_and_a_fit_starts_anew(noisy_words):
+def test_batches_continue_a_fit_and_a_fit_starts_again(noisy_words):
     X, y, words = noisy_words
     learner = SparseMahalanobisLearner(
         words=words, holdout="samples", max_iter=4, random_state=0
@@ -564,7 +574,7 @@ def test_batches_go_on_from_a_fit_and_a_fit_starts_anew(noisy_words):
     assert not hasattr(learner, "_stream")
 
 
-def test_a_failed_batch_leaves_the_learner_as_it_was(noisy_words):
+def test_a_failed_batch_leaves_the_learner_unchanged(noisy_words):
     X, y, words = noisy_words
     learner = SparseMahalanobisLearner(words=words, random_state=0)
     with pytest.raises(ValueError, match="y holds no triplet"):
@@ -679,20 +689,11 @@ def test_negative_values_are_refused(counts):
         learner.transform(-X)
 
 
-class Watch:
+class Watch(FitCallback):
     """A callback that records tasks; it asks to stop after some, or fails at one."""
 
     def __init__(self, after=None, fail_at=None):
         self.after, self.fail_at, self.names, self.fitted = after, fail_at, [], []
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator):
         self.names.append(context.task_name)

@@ -44,7 +44,7 @@ from sklearn_simlearn.similarities import (
 
 
 def memory_vector(X):
-    """(X^+) 1 of unit rows, as the paper writes it."""
+    """Return (X^+) 1 of unit rows, as in the paper."""
     X = normalize(np.asarray(X, dtype=np.float64))
     return np.linalg.pinv(X).sum(axis=1)
 
@@ -136,7 +136,7 @@ def test_solve_grams_matches_reference(shrinkage, normalize, rng):
 
 
 def test_solve_grams_leaves_singular_sets_to_the_caller():
-    # Duplicates, an indefinite matrix, an empty query; a sound set in between.
+    # Duplicates, an indefinite matrix, an empty query; a regular set in between.
     grams = np.array([1.0, 1, 1, 1, 2, 0, 0, 2, 1, 3, 3, 1, 0])
     scale, weights = np.empty((2, 7))
     solved = np.empty(4, dtype=np.uint8)
@@ -207,7 +207,7 @@ def test_scale_and_order_of_queries_and_groups_do_not_matter(case, data):
     assert_allclose(
         memory.query_weights(X[order], groups[order]), w[order], **tolerance
     )
-    # Other names reverse the sets, and leave each as it is.
+    # Other names reverse the order of the sets and do not change the sets.
     assert_allclose(memory.transform(X, -groups), M[::-1], **tolerance)
 
 
@@ -317,7 +317,7 @@ def test_many_sets_of_mixed_sizes_match_one_at_a_time(rng, dtype):
     assert_allclose(M, expected, rtol=1e-3 if dtype == "float32" else 1e-6, atol=1e-5)
 
 
-def test_blocks_do_not_show(rng, monkeypatch):
+def test_blocks_do_not_change_the_result(rng, monkeypatch):
     X = rng.standard_normal((60, 10))
     groups = rng.integers(0, 20, size=60)
     for method in ("memory", "max"):
@@ -332,7 +332,7 @@ def test_blocks_do_not_show(rng, monkeypatch):
 
 
 def wide_rows(n_rows, n_features=500_000, n_stored=50):
-    """CSR rows of a vocabulary far wider than they have words."""
+    """Return CSR rows of a vocabulary that is much larger than their words."""
     rng = np.random.default_rng(0)
     columns = rng.integers(0, n_features, size=(n_rows, n_stored))
     data = rng.integers(1, 4, size=n_rows * n_stored).astype(np.float64)
@@ -469,7 +469,7 @@ def test_both_directions_of_an_asymmetric_similarity_count_alike():
 
 
 class Negative(BaseEstimator):
-    """Less similar the farther apart: no kernel."""
+    """Similarity that falls with the distance, which is not a kernel."""
 
     def fit(self, X, y=None):
         self.fitted_ = True
@@ -480,7 +480,7 @@ class Negative(BaseEstimator):
 
 
 @pytest.mark.parametrize("base", [Negative(), AsymmetricSimilarity(lam=1.0)])
-def test_similarity_that_is_no_kernel_is_summed(base):
+def test_negative_kernel_matrices_fall_back_to_the_sum(base):
     X = np.array([[1.0, 0], [3, 4], [1, 1], [1, 1]])
     memory = MemoryVectorQuery(base, alpha=0).fit(X)
     single = Negative().similarity(X)
@@ -502,7 +502,7 @@ def test_selective_match_kernel_as_the_similarity(rng):
     X = rng.standard_normal((9, 24)) * np.repeat(rng.random((9, 3)) < 0.8, 8, axis=1)
     X[:, 0] += 0.1
     groups = np.arange(9) % 2
-    kernel = SelectiveMatchKernel(n_dims=8, binarize=False, alpha=2.0).fit(X)
+    kernel = SelectiveMatchKernel(n_dims=8, binarize=False, selectivity=2.0).fit(X)
     memory = MemoryVectorQuery(kernel, alpha=0).fit(X)
     S = memory.similarity(X[:6], X, groups[:6])
     for g in range(2):
@@ -540,11 +540,11 @@ def test_precomputed_similarities(rng):
     assert memory.score(K, y, groups=groups) == vectors.score(X, y, groups=groups)
     assert memory.score(K, y) == pytest.approx(vectors.score(X, y))
     for call in (memory.fit, memory.transform):
-        with pytest.raises(ValueError, match=r"be square; got shape \(5, 12\)"):
+        with pytest.raises(ValueError, match=r"square matrix.*got shape \(5, 12\)"):
             call(K[:5])
 
 
-def test_frozen_base_is_used_as_it_is(counts):
+def test_frozen_base_is_not_fitted_again(counts):
     X, _ = counts
     base = CosineSimilarity().fit(X)
     memory = MemoryVectorQuery(FrozenEstimator(base)).fit(X[:10])
@@ -687,7 +687,7 @@ def test_membership_under_a_ridge_expects_what_the_queries_score(rng):
     assert_allclose(ratio, expected - stats.norm.logpdf(score, 0, deviation))
 
 
-def test_membership_of_an_empty_set_says_nothing():
+def test_membership_of_an_empty_set_is_undecided():
     X = np.zeros((1, 3))
     score, ratio = MemoryVectorQuery().fit(X).membership(X, np.eye(3))
     assert_array_equal(score, np.zeros((1, 3)))
@@ -737,7 +737,7 @@ def test_membership_needs_directions(rng):
     ):
         with pytest.raises(ValueError, match="base_similarity=None and normalize=True"):
             memory.fit(X).membership(X, X)
-    with pytest.raises(ValueError, match='method="max" has no membership test'):
+    with pytest.raises(ValueError, match='method="max" has no such test'):
         MemoryVectorQuery(method="max").fit(X).membership(X, X)
     with pytest.raises(ValueError, match="'cosine' parameter"):
         MemoryVectorQuery().fit(X).membership(X, X, cosine=1.0)
@@ -747,7 +747,7 @@ def test_membership_needs_directions(rng):
 
 
 def naive_score(X, y, sets):
-    """Each set queries what is outside it, by scikit-learn's average precision."""
+    """Return scikit-learn's average precision of sets that query all other items."""
     unit, values = normalize(X), []
     for rows in sets:
         outside = np.setdiff1d(np.arange(len(X)), rows)
@@ -837,7 +837,7 @@ def test_the_ridge_helps_where_queries_are_many_for_the_dimensions():
     assert plain < default - 0.05
 
 
-def test_score_refuses_what_it_cannot_mean(rng):
+def test_score_refuses_ambiguous_arguments(rng):
     X, y = rng.standard_normal((6, 10)), np.array([0, 0, 0, 1, 1, 1])
     memory = MemoryVectorQuery().fit(X)
     with pytest.raises(ValueError, match="not relevant to each other"):

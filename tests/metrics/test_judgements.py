@@ -33,6 +33,7 @@ from sklearn_simlearn.metrics import (
     PairwiseRelevance,
     RetrievalScorer,
     judgements_from_table,
+    judgements_from_triplets,
     map_scorer,
     ndcg_at_k,
     retrieval_report,
@@ -45,7 +46,7 @@ COSINE = CosineSimilarity(use_idf=False)
 
 @pytest.fixture
 def task(rng):
-    """Queries, documents and graded relevance with stored zeros."""
+    """Return queries, documents and graded relevance with stored zeros."""
     D = rng.standard_normal((70, 6))
     Q = rng.standard_normal((25, 6))
     R = sparse.coo_array(
@@ -63,7 +64,7 @@ def names(prefix, n):
 
 
 def trec_eval(R, S, measures):
-    """Values per query, from names in the order of the rows."""
+    """Return values per query, from names in the order of the rows."""
     R = R.tocoo()
     qrels = {f"q{i:04}": {} for i in range(R.shape[0])}
     for i, j, value in zip(R.row, R.col, R.data, strict=True):
@@ -337,12 +338,12 @@ def test_documents_on_a_cluster_stay_there(task):
     )
 
 
-def test_what_judgements_do_not_go_with(task):
+def test_judgements_where_they_are_not_valid(task):
     Q, D, R = task
     y, model = Judgements(R, D), COSINE.fit(D)
-    with pytest.raises(ValueError, match="documents of their own"):
+    with pytest.raises(ValueError, match="contain the documents"):
         retrieval_report(model, Q, y, X_database=D, y_database=np.arange(70))
-    with pytest.raises(ValueError, match="documents of their own"):
+    with pytest.raises(ValueError, match="contain the documents"):
         retrieval_report(model, Q, np.arange(25), X_database=Q, y_database=y)
     with pytest.raises(ValueError, match='use protocol="test"'):
         RetrievalScorer("map", protocol="train")(model, Q, y)
@@ -422,6 +423,49 @@ def test_bad_tables(changes, options, message):
     } | options
     with pytest.raises(ValueError, match=message):
         judgements_from_table(CLICKS | changes, [[1], [2], [3]], **options)
+
+
+TRIPLETS = {
+    "query": ["b", "b", "a", "b"],
+    "better": ["x", "y", "z", "x"],
+    "worse": ["y", "z", "x", "z"],
+}
+TRIPLET_COLUMNS = {"query": "query", "relevant": "better", "irrelevant": "worse"}
+
+
+@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame])
+def test_tables_of_triplets(kind):
+    options = {**TRIPLET_COLUMNS, "document_ids": list("xyz")}
+    table, documents = kind(TRIPLETS), [[1], [2], [3]]
+    y = judgements_from_triplets(table, documents, **options)
+    assert y.query_ids.tolist() == ["b", "a"]
+    assert y.document_ids.tolist() == ["x", "y", "z"]
+    assert y.documents is documents
+    assert_array_equal(y.relevance.toarray(), [[1, 0.5, 0], [0, 0, 1]])
+    assert y.relevance.nnz == 5  # documents that only lose are judged
+    y = judgements_from_triplets(table, documents, query_ids=["a", "c", "b"], **options)
+    assert_array_equal(y.relevance.toarray(), [[0, 0, 1], [0, 0, 0], [1, 0.5, 0]])
+    rows = {"query": [7], "better": [2], "worse": [0]}
+    y = judgements_from_triplets(rows, documents, **TRIPLET_COLUMNS)
+    assert y.document_ids is None
+    assert_array_equal(y.relevance.toarray(), [[0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"worse": list("yzxv")}, {}, "'v' not in document_ids"),
+        ({"worse": list("yzzz")}, {}, "Row 2 .* one document as 'better' and as"),
+        ({"worse": list("yz")}, {}, "differ in length: 4, 4 and 2"),
+        ({}, {"query_ids": ["a"]}, "'b' not in query_ids"),
+        ({}, {"relevant": "best"}, "no column 'best'"),
+        ({}, {"document_ids": None}, "'better' must hold row numbers"),
+    ],
+)
+def test_bad_tables_of_triplets(changes, options, message):
+    options = {**TRIPLET_COLUMNS, "document_ids": list("xyz")} | options
+    with pytest.raises(ValueError, match=message):
+        judgements_from_triplets(TRIPLETS | changes, [[1], [2], [3]], **options)
 
 
 def test_pairs_are_sliced_like_arrays():

@@ -36,7 +36,7 @@ each_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda m: m.__na
 
 
 def measures_of_order(relevance, *, k, trapezoid=False):
-    """Every measure of one list, best item first, written out from its definition."""
+    """Return every measure of one list, best item first, by its definition."""
     hits, n_relevant = 0, np.count_nonzero(relevance)
     ap = ap_at_k = 0.0
     for rank, relevant in enumerate(relevance, start=1):
@@ -96,7 +96,7 @@ tied_lists = st.integers(2, 6).flatmap(
 
 
 def all_orders(similarity):
-    """Every order of the items that is sorted by similarity."""
+    """Yield every order of the items that is sorted by similarity."""
     for order in itertools.permutations(range(len(similarity))):
         if (np.diff(similarity[list(order)]) <= 0).all():
             yield list(order)
@@ -127,7 +127,7 @@ def test_signatures_are_those_of_plain_functions(name):
     documented = re.findall(r"^(\w+) : ", inspect.getdoc(function), flags=re.M)
     assert documented[: len(names)] == names
     assert pickle.loads(pickle.dumps(function)) is function
-    # What editors and type checkers read is the source.
+    # Editors and type checkers read the source.
     (source,) = ast.parse(inspect.getsource(function)).body
     arguments = source.args
     assert [a.arg for a in arguments.args + arguments.kwonlyargs] == names
@@ -392,7 +392,7 @@ def test_order_of_the_items_does_not_matter(measure, problem, seed):
 
 @given(problem=problems())
 @settings(max_examples=25, deadline=None)
-def test_junk_is_as_if_it_were_not_there(problem):
+def test_junk_has_no_effect(problem):
     relevance, similarity = problem
     for ties in RANKED:
         ours = metrics.average_precision(relevance, similarity, ties=ties)

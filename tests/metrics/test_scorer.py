@@ -1,4 +1,4 @@
-"""The scorer: what it looks through, what it refuses, and the report."""
+"""The scorer: estimators that it accepts, errors, and the report."""
 
 import pickle
 
@@ -49,7 +49,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 
 def naive_map(S, y, queries=None):
-    """Leave-one-out mAP by sorting every list."""
+    """Return leave-one-out mAP by sorting every list."""
     values = []
     for i in range(len(S)) if queries is None else queries:
         others = np.arange(len(S)) != i
@@ -89,7 +89,7 @@ def test_map_scorer_is_leave_one_out_map(digits):
     )
 
 
-def test_estimators_it_looks_through(digits):
+def test_estimators_that_are_unwrapped(digits):
     X, y = digits
     scaled = StandardScaler().fit_transform(X)
     expected = naive_map(cosine_similarity(scaled), y)
@@ -132,7 +132,7 @@ def test_data_frames_keep_their_names(digits):
     assert map_scorer(model.fit(frame), frame, y) == map_scorer(plain.fit(X), X, y)
 
 
-def test_what_has_no_similarity_is_refused(digits):
+def test_estimators_without_a_similarity_are_refused(digits):
     X, y = digits
     classifier = LogisticRegression(max_iter=5000).fit(X, y > 4)
     with pytest.raises(TypeError, match="needs an estimator with `similarity` or"):
@@ -188,7 +188,7 @@ def test_query_mask_is_routed_and_sliced_with_the_folds(digits):
         search.fit(X, y, query_mask=mask)
     assert_allclose(scores["test_score"], expected)
     assert_allclose(search.best_score_, np.mean(expected))
-    # The ready-made scorer is left as it was.
+    # The predefined scorer is unchanged.
     with sklearn.config_context(enable_metadata_routing=True):
         request = map_scorer.get_metadata_routing()
         assert request.consumes("score", ["query_mask"]) == set()
@@ -264,7 +264,7 @@ def test_options_reach_the_measure(digits):
 
 @pytest.fixture
 def hit_rate():
-    """An eighth measure, as a function of ranks."""
+    """Return an additional measure, as a function of ranks."""
 
     def hit_rate(ranks, k=10):
         best = np.full(len(ranks.n_relevant), np.inf)
@@ -479,7 +479,7 @@ def test_items_are_encoded_once_and_each_query_once(digits):
 
 
 def storage_states(X):
-    """The same samples, stored in every way there is."""
+    """Return the same samples in all storage states."""
     yield "list", X.tolist()
     yield "fortran", np.asfortranarray(X)
     yield "strided", np.repeat(np.repeat(X, 2, axis=0), 2, axis=1)[::2, ::2]
@@ -504,7 +504,7 @@ def storage_states(X):
 
 
 def _duplicate(csr):
-    """Each entry as two halves, those of a row in reverse order, and a stored zero."""
+    """Return each entry as two halves in reverse order, and a stored zero."""
     data, indices, indptr = [], [], [0]
     for row in range(csr.shape[0]):
         part = slice(csr.indptr[row], csr.indptr[row + 1])
@@ -578,7 +578,7 @@ def test_pairs_in_cross_validation(digits):
         )
     search = GridSearchCV(learner, {"use_idf": [False]}, scoring=map_scorer, cv=cv)
     assert 0 < search.fit(X, pairs).best_score_ < 1
-    with pytest.raises(ValueError, match="says nothing about the samples of another"):
+    with pytest.raises(ValueError, match="relates the samples of one set only"):
         RetrievalScorer(protocol="train")(
             KeepTrainingData(learner).fit(X, pairs), X, pairs
         )
@@ -633,7 +633,7 @@ def test_groups_query_together(digits, rng, working_memory):
     X = X + rng.random(X.shape)  # no ties
     y = np.where(y == 9, -1, y)
     groups = make_query_sets(y, 3, random_state=0)
-    groups[y == -1] = groups.max() + 1  # they are in no set, whatever their group
+    groups[y == -1] = groups.max() + 1  # they are in no set, in any group
     model, weight = SumOfQueries().fit(X), rng.random(200)
     with sklearn.config_context(working_memory=working_memory):
         score = map_scorer(model, X, y, groups=groups)
@@ -653,7 +653,7 @@ def test_groups_query_together(digits, rng, working_memory):
     )
 
 
-def test_a_set_is_relevant_to_what_all_its_members_are():
+def test_an_item_is_relevant_to_a_set_if_it_is_to_all_members():
     X = np.eye(6)
     matrix = np.array(
         [[1, 1, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [-1, 0, 0], [0, 0, 1]]
@@ -748,7 +748,7 @@ def test_no_query_and_nothing_relevant(digits):
 
 
 def test_square_targets_of_queries_of_a_database(rng):
-    """Each query is an object of its own; the columns of the items are the queries."""
+    """Each query is a separate object; the columns of the items are the queries."""
     Q, D = rng.standard_normal((6, 3)), rng.standard_normal((20, 3))
     R = (rng.random((6, 20)) < 0.3).astype(float)
     model = Normalizer().fit(D)

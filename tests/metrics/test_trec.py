@@ -192,7 +192,7 @@ def test_damaged_gzip_is_named(tmp_path):
         ({"query": [], "document": [], "relevance": np.zeros(0)}, "qrels has no rows"),
     ],
 )
-def test_what_cannot_be_written_leaves_the_file(tmp_path, changes, message):
+def test_failed_writes_leave_the_file(tmp_path, changes, message):
     path = tmp_path / "qrels"
     path.write_text("before")
     with pytest.raises(ValueError, match=message):
@@ -248,7 +248,7 @@ LEVELS = np.array([0, 0.2, 0.4, 0.5, 0.6, 0.8, 1])
 
 
 def trec_eval(run, qrels):
-    """Values of the queries that are in both, by query."""
+    """Return values of the queries that are in both, by query."""
     evaluator = pytrec_eval.RelevanceEvaluator(
         as_dicts(qrels, "relevance"), ASKED | {"iprec_at_recall"}
     )
@@ -276,7 +276,7 @@ def assert_same(run, qrels):
 
 @st.composite
 def collections(draw):
-    """Qrels and a run: ties, unjudged documents, missing and unknown queries."""
+    """Return qrels and a run: ties, unjudged documents, missing and unknown queries."""
     documents = [f"d{i}" for i in range(draw(st.integers(1, 14)))]
     queries = ["q1", "q2", "q3", "q4"]
     qrels = {"query": [], "document": [], "relevance": []}

@@ -25,7 +25,7 @@ each_splitter = pytest.mark.parametrize("splitter", OBJECT_SPLITTERS, ids=repr)
 
 
 @each_splitter
-def test_objects_stay_whole_and_distractors_are_dealt_out(splitter, counts):
+def test_objects_stay_whole_and_distractors_are_distributed(splitter, counts):
     X, y = counts
     n_distractors = []
     for train, test in splitter.split(X, y):
@@ -117,7 +117,7 @@ def test_query_split_with_pairs(counts):
 
 
 @pytest.mark.parametrize("kind", ["labels", "columns", "pairs"])
-def test_query_sets_are_of_one_class_and_leave_something_to_find(kind):
+def test_query_sets_are_of_one_class_and_leave_a_relevant_item(kind):
     y = np.array([0] * 7 + [1] * 3 + [2] + [-1] * 2 + [3] * 2)
     relevant = (y[:, None] == y) & (y != -1)
     target = {
@@ -168,7 +168,7 @@ def test_objects_need_targets(counts):
         next(ObjectKFold(2).split(X, y[:-1]))
 
 
-def test_training_data_is_kept_as_it_was_given(counts):
+def test_training_data_is_kept_unchanged(counts):
     X, y = counts
     model = KeepTrainingData(CosineSimilarity()).fit(X, y)
     assert model.training_data_[0] is X

@@ -14,23 +14,27 @@ from sklearn.preprocessing import normalize
 
 from sklearn_simlearn import OASIS, StartKeptWarning
 from sklearn_simlearn._core import directions
+from sklearn_simlearn._core.covariances import Diagonalizer, estimate_moments
 from sklearn_simlearn._core.encoders import Sides
+from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.triplets import triplet_sampler
 from sklearn_simlearn._holdout import START, Choice
+from sklearn_simlearn._validation import Validation
+from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.oasis import _path as oasis_path
 from sklearn_simlearn.oasis import _steps as oasis_steps
 from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
-from sklearn_simlearn.oasis._path import Candidate, lda_metric
+from sklearn_simlearn.oasis._path import Candidate, make_metric
 from sklearn_simlearn.oasis._steps import LEARNED, draw_stream, sweep
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
 def reference_sweep(W, X, triplets, C, symmetric=None):
-    """The updates as the user guide writes them, one triplet per line of maths."""
+    """Make the updates of the user guide, one triplet at a time."""
     W, X, loss, n_updates = W.astype(float), X.astype(float), 0.0, 0
     for q, positive, negative in X[triplets]:
         if symmetric == "dissimilarity":
@@ -50,7 +54,7 @@ def reference_sweep(W, X, triplets, C, symmetric=None):
 
 @pytest.fixture
 def problem(rng):
-    """Rows with zeros, an all-zero row, a zero column; triplets with repeats."""
+    """Return rows with zeros, a zero row and a zero column; triplets with repeats."""
     X = rng.standard_normal((30, 9)) * (rng.random((30, 9)) < 0.6)
     X[3], X[:, 2] = 0, 0
     return X, rng.integers(30, size=(400, 3))
@@ -96,7 +100,7 @@ def test_sweep_over_several_blocks_of_wide_rows(rng, dtype):
 
 
 def every_sweep(W, X, triplet, C, symmetric=None):
-    """W after one triplet, by the dense and by the sparse kernel."""
+    """Return W after one triplet, by the dense and by the sparse kernel."""
     for rows in (X, sparse.csr_array(X)):
         yield sweep(W.copy(), rows, np.array([triplet]), C, LEARNED[symmetric])
 
@@ -195,6 +199,34 @@ def test_mistake_bound(seed, C):
     assert mistakes <= bound
 
 
+@given(st.integers(0, 10_000), st.sampled_from([0.05, 0.5, 5.0]))
+@settings(max_examples=15, deadline=None)
+def test_mistake_bound_against_any_matrix(seed, C):
+    # Theorem 1: with the losses l* of any U, the mistakes are at most
+    # max(R^2, 1 / C) (|U|^2 - 2 tr U + n + 2 C sum l*).
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 4))
+    triplets = rng.integers(40, size=(300, 3))
+    q, delta = X[triplets[:, 0]], X[triplets[:, 1]] - X[triplets[:, 2]]
+    # A matrix that satisfies most triplets, each of them turned round at random.
+    U = rng.standard_normal((4, 4))
+    turned = np.sign(np.einsum("ti,ij,tj->t", q, U, delta))
+    turned[rng.random(300) < 0.1] *= -1
+    triplets[turned < 0] = triplets[turned < 0][:, [0, 2, 1]]
+    delta[turned < 0] *= -1
+    R2 = ((q**2).sum(axis=1) * (delta**2).sum(axis=1)).max()
+
+    W, mistakes = np.eye(4), 0
+    for triplet, p, a in zip(triplets, q, delta, strict=True):
+        mistakes += p @ W @ a <= 0
+        W, _, _ = sweep(W, X, triplet[None], C, 0)
+    assert mistakes > 0
+    for other in (np.zeros((4, 4)), np.eye(4), 0.1 * U, U, 10 * U):
+        loss = np.maximum(0, 1 - np.einsum("ti,ij,tj->t", q, other, delta)).sum()
+        norm = np.sum(other**2) - 2 * np.trace(other) + 4
+        assert mistakes <= max(R2, 1 / C) * (norm + 2 * C * loss)
+
+
 @pytest.mark.parametrize("symmetric", LEARNED)
 def test_64_bit_indices(symmetric, problem, dtype):
     X, triplets = problem
@@ -254,32 +286,32 @@ def test_stream_of_several_negatives(kind, counts):
 # -- the path --
 
 
-@pytest.mark.parametrize("regularization", [0.1, 0.5])
-def test_lda_metric_solves_its_eigenproblem(regularization, blobs):
+@pytest.mark.parametrize("shrinkage", [0.1, 0.5])
+def test_metrics_whiten_and_weigh(shrinkage, blobs):
     X, y = blobs
-    labels = np.where(np.arange(90) % 9 == 0, -1, y)
-    metric = lda_metric(X, labels, regularization)
-    ours = X @ metric.A.T - metric.b
-    rows, y = X[labels >= 0], y[labels >= 0]
-    mean = rows.mean(axis=0)
-    within, between = np.zeros((5, 5)), np.zeros((5, 5))
+    within = np.zeros((5, 5))
     for label in range(3):
-        members = rows[y == label]
-        share = len(members) / len(rows)
-        within += share * np.cov(members.T, bias=True)
-        between += share * np.outer(members.mean(0) - mean, members.mean(0) - mean)
-    within = (1 - regularization) * within
-    within += regularization / (1 - regularization) * np.trace(within) / 5 * np.eye(5)
-    _, vectors = linalg.eigh(between, within)
-    expected = (X - mean) @ vectors[:, -2:]
-    assert_allclose(ours @ ours.T, expected @ expected.T)
+        rest = X[y == label] - X[y == label].mean(axis=0)
+        within += rest.T @ rest / (len(X) - 3)
+    shrunk = (1 - shrinkage) * within + shrinkage * np.trace(within) / 5 * np.eye(5)
+    diagonalize = Diagonalizer(estimate_moments(X, check_relevance(y)))
+    whitened = make_metric(diagonalize, "whitened", shrinkage)
+    assert_allclose(whitened.A.T @ whitened.A, linalg.inv(shrunk), rtol=1e-4, atol=1e-4)
+    assert_allclose(whitened.b, whitened.A @ X.mean(axis=0), rtol=1e-4, atol=1e-4)
+    metric = make_metric(diagonalize, "discriminant", shrinkage)
+    beta = diagonalize(shrinkage).beta[:2]
+    expected = np.sqrt(beta / (1 + 2 * beta))[:, None] * whitened.A[:2]
+    assert len(metric.A) == 2  # three classes
+    assert_allclose(metric.A, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_lda_metric_of_classes_without_spread():
+def test_metric_of_classes_without_spread():
     X = np.repeat(np.eye(3), 2, axis=0)
-    metric = lda_metric(X, np.repeat(np.arange(3), 2), 0.1)
+    y = np.repeat(np.arange(3), 2)
+    diagonalize = Diagonalizer(estimate_moments(X, check_relevance(y)))
+    metric = make_metric(diagonalize, "discriminant", 0.1)
     S = metric.items(X) @ metric.items(X).T
-    assert_allclose(S[0], [1, 1, -0.5, -0.5, -0.5, -0.5])
+    assert_allclose(S[0], [1, 1, -0.5, -0.5, -0.5, -0.5], rtol=1e-4)
 
 
 def make_path(X, y, **options):
@@ -295,38 +327,45 @@ def make_path(X, y, **options):
     )
 
 
-def test_candidates_of_the_path(counts):
+@pytest.mark.parametrize(
+    ("known_classes", "metrics"),
+    [(True, ["discriminant"]), (False, ["whitened", "discriminant"])],
+)
+def test_candidates_of_the_path(known_classes, metrics, counts):
     X, y = counts
+    shares = oasis_path.SHARES
     rows = np.arange(66)
     rng = np.random.default_rng(0)
     sides = Sides(X[rows[1::2]], X[rows[1::2]])
     found = {
         candidate: sides.similarity(encoder)
-        for candidate, encoder in make_path(X, y)(rows[::2], rng)
+        for candidate, encoder in make_path(X, y, known_classes=known_classes)(
+            rows[::2], rng
+        )
     }
     assert set(found) == {
         START,
-        *(Candidate(None, n, s) for n in (1000, 4000) for s in oasis_path.SHRINKAGES),
+        *(Candidate(None, None, n, s) for n in (1000, 4000) for s in shares),
         *(
-            Candidate(r, n, s)
-            for r in oasis_path.REGULARIZATIONS
+            Candidate(metric, r, n, s)
+            for metric in metrics
+            for r in oasis_path.SHRINKAGES
             for n in (0, 4000)
-            for s in oasis_path.SHRINKAGES
+            for s in shares
         ),
     }
     held_out = Start.fit(X[rows[::2]]).items(X[rows[1::2]])
     assert_allclose(found[START], (held_out @ held_out.T).toarray())
     # (oasis-cosine)  The unit diagonal, and the mix.
-    learned = found[Candidate(None, 1000, 0.0)]
+    learned = found[Candidate(None, None, 1000, 0.0)]
     assert_allclose(np.diagonal(learned), 1, rtol=1e-5)
     assert_allclose(
-        found[Candidate(None, 1000, 0.3)],
+        found[Candidate(None, None, 1000, 0.3)],
         0.7 * learned + 0.3 * found[START],
         atol=1e-7,
     )
     few = make_path(X, y, n_triplets=30, known_classes=False)
     assert few._checkpoints(None) == [30]
-    assert few.regularizations == [None]
     many = make_path(X, y, n_triplets=10**6, known_classes=False)
     assert many._checkpoints(None) == [1000, 4000, 16_000]
 
@@ -348,7 +387,7 @@ def test_known_digits():
 
 @pytest.fixture
 def planted(rng):
-    """Objects that only 3 of 20 features tell apart, and the others hide."""
+    """Objects that differ in 3 of 20 features only; the others are noise."""
     y = np.repeat(np.arange(30), 6)
     X = 3 * rng.standard_normal((180, 20))
     X[:, :3] = 2 * rng.standard_normal((30, 3))[y] + 0.2 * rng.standard_normal((180, 3))
@@ -362,7 +401,7 @@ def test_planted_gain_is_taken(holdout, container, planted):
     oasis = OASIS(holdout=holdout, n_triplets=4000, random_state=0)
     oasis.fit(container(X[:120]), y[:120])
     test = slice(120, None) if holdout == "objects" else slice(0, 120)
-    assert oasis.shrinkage_ < 1
+    assert oasis.share_ < 1
     assert oasis.holdout_gain_ > 0.1
     cosine = CosineSimilarity(use_idf=False).fit(X)
     assert oasis.score(container(X[test]), y[test]) > 0.1 + cosine.score(
@@ -372,15 +411,15 @@ def test_planted_gain_is_taken(holdout, container, planted):
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
 @pytest.mark.parametrize("kind", ["counts", "dense"])
-def test_start_is_kept_to_the_bit_if_nothing_helps(holdout, kind, rng):
+def test_start_is_kept_exactly_if_nothing_helps(holdout, kind, rng):
     y = np.repeat(np.arange(20), 4)
-    if kind == "counts":  # an object has words of its own: the start is perfect
+    if kind == "counts":  # objects share no words: the start is perfect
         X = sparse.csr_array(np.eye(20)[y])
     else:
         X = np.eye(20)[y] + 0.01 * rng.standard_normal((80, 20))
     oasis = OASIS(holdout=holdout, n_triplets=2000, random_state=0).fit(X, y)
     assert oasis.score(X, y) == 1
-    assert oasis.shrinkage_ == 1
+    assert oasis.share_ == 1
     assert oasis.holdout_gain_ == 0
     assert oasis.n_triplets_ == 0
     expected = Start.fit(X).items(X)
@@ -394,31 +433,29 @@ def test_few_classes_keep_the_start(blobs):
     X, y = blobs
     with pytest.warns(StartKeptWarning, match='Pass holdout="samples" if'):
         oasis = OASIS(random_state=0).fit(X, y)
-    assert oasis.shrinkage_ == 1
+    assert oasis.share_ == 1
 
 
-@pytest.mark.parametrize("candidate", [None, 0.1])
-@pytest.mark.parametrize("shrinkage", [0.0, 0.6])
+@pytest.mark.parametrize("metric", [None, "whitened", "discriminant"])
+@pytest.mark.parametrize("share", [0.0, 0.6])
 @pytest.mark.parametrize("max_directions", [15, 500])
-def test_served_similarity(
-    candidate, shrinkage, max_directions, counts, monkeypatch, dtype
-):
+def test_served_similarity(metric, share, max_directions, counts, monkeypatch, dtype):
     X, y = counts
     X = X.astype(dtype)
     monkeypatch.setattr(directions, "MAX_DIRECTIONS", max_directions)
     monkeypatch.setattr(
         "sklearn_simlearn.oasis._oasis.choose",
-        lambda *_: Choice(Candidate(candidate, 300, shrinkage), {}),
+        lambda *_: Choice(Candidate(metric, metric and 0.1, 300, share), {}),
     )
     oasis = OASIS(holdout="samples", random_state=0).fit(X, y)
     start = Start.fit(X).items(X)
     learned = start @ oasis.components_.T - oasis.offset_
     learned /= np.linalg.norm(learned, axis=1, keepdims=True)
-    expected = (1 - shrinkage) * learned @ learned.T
-    expected += shrinkage * (start @ start.T).toarray()
+    expected = (1 - share) * learned @ learned.T
+    expected += share * (start @ start.T).toarray()
     Q, D = oasis.transform(X), oasis.transform_database(X)
     assert Q.dtype == D.dtype == dtype
-    assert sparse.issparse(Q) == (shrinkage > 0)
+    assert sparse.issparse(Q) == (share > 0)
     rtol = 1e-10 if dtype == "float64" else 1e-4
     assert_allclose(oasis.similarity(X), expected, rtol=rtol, atol=rtol)
     dense = OASIS(holdout="samples", random_state=0).fit(X.toarray(), y)
@@ -434,7 +471,7 @@ def test_default_form_does_not_depend_on_n_jobs(planted):
     options = {"n_triplets": 1000, "n_models": 2, "random_state": 0}
     one = OASIS(**options).fit(X, y)
     two = OASIS(n_jobs=2, **options).fit(X, y)
-    assert one.shrinkage_ < 1
+    assert one.share_ < 1
     assert_array_equal(one.components_, two.components_)
     assert one.holdout_gain_ == two.holdout_gain_
     for name in ("gain", "error"):
@@ -444,18 +481,22 @@ def test_default_form_does_not_depend_on_n_jobs(planted):
 def test_variants_are_for_the_plain_form(counts):
     X, y = counts
     for options in ({"symmetric": "online"}, {"psd": "final"}):
-        with pytest.raises(ValueError, match="set holdout=None"):
+        with pytest.raises(ValueError, match="Set holdout=None"):
             OASIS(**options).fit(X, y)
 
 
 def test_relevance_matrix(counts):
     X, y = counts
     columns = (y[:, None] == np.arange(12)).astype(float)
-    for holdout in ("objects", "samples"):
+    makes = {
+        "objects": oasis_path.METRICS,
+        "samples": oasis_path.METRICS_OF_KNOWN,
+    }
+    for holdout in makes:
         oasis = OASIS(holdout=holdout, n_triplets=1000, random_state=0)
         results = oasis.fit(X, columns).holdout_results_
-        regularizations = {c.regularization for c in results["candidates"] if c}
-        assert regularizations == {None}
+        metrics = {c.metric for c in results["candidates"] if c}
+        assert metrics == {None, *makes[holdout]}
 
 
 def test_wide_data_takes_little_memory(rng):
@@ -463,7 +504,7 @@ def test_wide_data_takes_little_memory(rng):
     y = np.repeat(np.arange(20), 3)
     oasis = OASIS(n_triplets=1000, random_state=0).fit(X, y)
     assert oasis.similarity(X[:3]).shape == (3, 3)
-    with pytest.raises(ValueError, match=r"1\.86e\+03 GiB, more than 4: set a holdout"):
+    with pytest.raises(ValueError, match=r"1\.86e\+03 GiB, more than 4.*a holdout"):
         OASIS(holdout=None).fit(X, y)
 
 
@@ -472,7 +513,7 @@ def test_wide_data_takes_little_memory(rng):
 
 @pytest.fixture
 def words(counts):
-    """Sparse unit rows and their labels."""
+    """Return sparse unit rows and their labels."""
     X, y = counts
     return normalize(X), y
 
@@ -481,7 +522,7 @@ def plain(**options):
     return OASIS(holdout=None, random_state=0, **options)
 
 
-def test_plain_form_takes_rows_as_they_are(problem):
+def test_plain_form_does_not_scale_rows(problem):
     X, _ = problem
     y = np.arange(30) % 4
     oasis = plain(n_triplets=300).fit(5 * X, y)
@@ -495,7 +536,7 @@ def test_plain_form_takes_rows_as_they_are(problem):
     assert_array_equal(oasis.transform_database(X), X)
 
 
-def test_learning_beats_the_identity():
+def test_learning_ranks_better_than_the_identity():
     X, y = load_digits(return_X_y=True)
     X = normalize(X)
     oasis = plain().fit(X[:900], y[:900])
@@ -520,7 +561,80 @@ def test_batches_equal_one_sweep_over_the_same_triplets(container, problem):
     assert whole.n_updates_ == n_updates
 
 
-def test_partial_fit_goes_on(words):
+@pytest.mark.parametrize("options", [{}, {"n_models": 2}, {"psd": "final"}])
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_validation_keeps_the_best_interval(options, container, planted, monkeypatch):
+    monkeypatch.setattr(oasis_steps, "INTERVAL", 100)
+    validations = []
+    initialise = Validation.__init__
+
+    def spy(self, *args, **options):
+        validations.append(self)
+        initialise(self, *args, **options)
+
+    monkeypatch.setattr(Validation, "__init__", spy)
+    X, y = planted
+    X = container(X)
+    oasis = OASIS(holdout=3, n_triplets=1000, C=1.0, random_state=0, **options)
+    oasis.fit(X, y)
+    results = oasis.holdout_results_
+    n_triplets = [c and c.n_triplets for c in results["candidates"]]
+    assert n_triplets == [START, *range(100, 1001, 100)]
+    best = results["best_index"]
+    assert best == np.argmax(results["mean_average_precision"])
+    assert oasis.n_triplets_ == n_triplets[best] > 0
+    assert len(oasis.loss_curve_) == best
+
+    # The held-out samples query each other.
+    held_out = np.setdiff1d(np.arange(len(y)), validations[0].train)
+    assert_array_equal(np.bincount(y[held_out]), np.full(y.max() + 1, 3))
+    relevant = (y[held_out, None] == y[held_out]).astype(int)
+    np.fill_diagonal(relevant, -1)
+    measured = average_precision(relevant, oasis.similarity(X[held_out]))
+    expected = results["mean_average_precision"][best]
+    assert_allclose(measured.mean(), expected, rtol=1e-5)
+
+    # A fit with this number of triplets has the same W.
+    again = OASIS(holdout=3, n_triplets=oasis.n_triplets_, C=1.0, random_state=0)
+    again.set_params(**options).fit(X, y)
+    assert_array_equal(again.W_, oasis.W_)
+    assert again.n_updates_ == oasis.n_updates_
+    oasis.partial_fit(X, y)
+    assert not hasattr(oasis, "holdout_gain_")
+
+
+def test_validation_may_keep_the_start(rng):
+    # Each class has its own word; the other features are random.
+    y = np.repeat(np.arange(6), 8)
+    X = 3 * np.eye(6)[y] + 0.01 * rng.random((48, 6))
+    with pytest.warns(StartKeptWarning, match="OASIS keeps its start"):
+        oasis = OASIS(holdout=2, n_triplets=100, random_state=0).fit(X, y)
+    assert_array_equal(oasis.W_, np.eye(6))
+    assert oasis.n_triplets_ == oasis.holdout_gain_ == 0
+
+
+@pytest.mark.parametrize("holdout", [4, 100])
+def test_validation_needs_samples_to_hold_out(holdout, counts):
+    X, y = counts
+    oasis = OASIS(holdout=holdout, n_triplets=10)
+    with pytest.raises(ValueError, match=f"at least {holdout + 2}. y has too few"):
+        oasis.fit(X, y)
+
+
+def test_symmetry_index(words, planted):
+    X, y = words
+    assert plain(n_triplets=100, symmetric="final").fit(X, y).symmetry_index_ == 1
+    oasis = plain(n_triplets=100)
+    with pytest.raises(NotFittedError):
+        oasis.symmetry_index_  # noqa: B018
+    oasis.fit(X, y).W_ = np.array([[0.0, 3.0], [1.0, 0.0]])
+    assert_allclose(oasis.symmetry_index_, np.sqrt(8 / 10))
+    oasis = OASIS(n_triplets=1000, random_state=0).fit(*planted)
+    with pytest.raises(AttributeError, match="set holdout=None"):
+        oasis.symmetry_index_  # noqa: B018
+
+
+def test_partial_fit_continues(words):
     X, y = words
     oasis = OASIS(n_triplets=300, random_state=0)
     first = oasis.partial_fit(X, y).W_.copy()
@@ -534,12 +648,12 @@ def test_partial_fit_goes_on(words):
     assert np.abs(repeated.W_ - second).max() > 0
 
 
-def test_partial_fit_starts_anew_after_a_fit_with_a_holdout(planted):
+def test_partial_fit_starts_again_after_a_fit_with_a_holdout(planted):
     X, y = planted
     fitted = OASIS(n_triplets=1000, random_state=0).fit(X, y)
     fresh = OASIS(n_triplets=1000, random_state=0)
     assert_array_equal(fitted.partial_fit(X, y).W_, fresh.partial_fit(X, y).W_)
-    assert not hasattr(fitted, "shrinkage_")
+    assert not hasattr(fitted, "share_")
     assert fitted.n_triplets_ == 1000
 
 
@@ -663,7 +777,7 @@ def test_refit_forgets_what_no_longer_applies(planted):
     oasis = OASIS(n_triplets=1000, random_state=0).fit(X, y)
     assert oasis.components_.shape[1] == 20
     oasis.set_params(holdout=None, n_components=3).fit(X, y)
-    for name in ("components_", "shrinkage_", "idf_", "offset_", "holdout_gain_"):
+    for name in ("components_", "share_", "idf_", "offset_", "holdout_gain_"):
         assert not hasattr(oasis, name)
     assert oasis.transform(X).shape == (180, 3)
     oasis.partial_fit(X, y)
@@ -686,21 +800,15 @@ def test_loss_curve_is_the_mean_hinge(problem, monkeypatch):
 # -- callbacks and interruption --
 
 
-class Recorder:
+class Recorder(FitCallback):
     """A callback that counts the intervals and stops, or fails, after some."""
 
     def __init__(self, stop_after=None, error=None, fail_at_end=False):
         self.stop_after, self.error, self.n_intervals = stop_after, error, 0
         self.fail_at_end = fail_at_end
 
-    def setup(self, estimator, context):
-        pass
-
     def teardown(self, estimator, context):
         self.torn_down = True
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
         if context.task_name == "interval":
@@ -744,7 +852,7 @@ def test_progress_bar_of_scikit_learn(words, capsys):
 
 @pytest.mark.parametrize("holdout", [None, "objects"])
 @pytest.mark.parametrize("fitted_before", [False, True])
-def test_failed_fit_leaves_the_estimator_as_it_was(holdout, fitted_before, planted):
+def test_failed_fit_leaves_the_estimator_unchanged(holdout, fitted_before, planted):
     X, y = planted
     oasis = OASIS(n_triplets=1000, holdout=holdout, random_state=0)
     if fitted_before:
@@ -773,7 +881,7 @@ def test_failed_fit_leaves_the_estimator_as_it_was(holdout, fitted_before, plant
                     oasis.transform(X)
 
 
-def test_ctrl_c_is_honoured_within_a_second(interrupt_fit):
+def test_ctrl_c_interrupts_within_a_second(interrupt_fit):
     waited = interrupt_fit(
         """
 import numpy as np
@@ -826,10 +934,8 @@ def test_storage_does_not_matter(holdout, counts):
     assert_allclose(oasis.fit(strided, y).similarity(strided), expected, atol=1e-8)
 
 
-def test_triplets_without_the_holdout_that_is_asked_for(counts):
+def test_batches_of_triplets_leave_nothing_to_hold_out(counts):
     X, _ = counts
-    with pytest.warns(UserWarning, match="fit_triplets learns without a hold-out"):
-        OASIS().fit_triplets(X, [[0, 1, 9]])
     with pytest.warns(UserWarning, match="partial_fit_triplets learns without"):
         OASIS().partial_fit_triplets(X, [[0, 1, 9]])
 
@@ -838,4 +944,4 @@ def test_triplets_without_the_holdout_that_is_asked_for(counts):
 def test_samples_of_zeros_keep_the_start(holdout):
     y = np.repeat(np.arange(12), 10)
     oasis = OASIS(holdout=holdout, n_triplets=100, random_state=0)
-    assert oasis.fit(np.zeros((120, 5)), y).shrinkage_ == 1
+    assert oasis.fit(np.zeros((120, 5)), y).share_ == 1

@@ -15,15 +15,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from threadpoolctl import threadpool_limits
 
-from sklearn_simlearn import ClassPosteriorSimilarity
+from sklearn_simlearn import ClassPosteriorSimilarity, StartKeptWarning
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn.metrics import PairwiseRelevance
-from sklearn_simlearn.posterior import _posterior
-from sklearn_simlearn.posterior._posterior import (
+from sklearn_simlearn.posterior import _posterior, _probabilities
+from sklearn_simlearn.posterior._probabilities import (
     RIDGE,
     RIDGE_SHARPNESS,
-    _Features,
-    _Means,
+    SHRINKAGE,
+    Coordinates,
+    Ridge,
+    fit_logistic,
+    fit_means,
 )
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -36,7 +39,7 @@ def digits():
 
 @pytest.fixture
 def cones(rng):
-    """Unit rows of three classes."""
+    """Return unit rows of three classes."""
     y = np.repeat([0, 1, 2], 20)
     return unit_rows(np.eye(5)[y] + 0.4 * rng.standard_normal((60, 5))), y
 
@@ -49,55 +52,141 @@ def test_ridge_is_kernel_ridge_regression(cones):
     expected = softmax(RIDGE_SHARPNESS * model.predict(X[::3]), axis=1)
     for container in (np.asarray, sparse.csr_array):
         rows = container(X)
-        ridge = _posterior._Ridge(rows, y, 4.0, 1000, np.random.default_rng(0))
-        assert_allclose(ridge.of(rows[::3]), expected, atol=1e-5)
+        ridge = Ridge(rows, y, 4.0, 1000, np.random.default_rng(0))
+        # It is computed in single precision.
+        assert_allclose(ridge.of(rows[::3]), expected, atol=1e-4)
+
+
+def test_landmarks_solve_the_normal_equations(cones, monkeypatch):
+    X, y = cones
+    monkeypatch.setattr(_probabilities, "BLOCK", 7)
+    ridge = Ridge(X, y, 4.0, 20, np.random.default_rng(0))
+    L = ridge.landmarks
+    assert L.shape == (20, 5)
+    sharpness = 4.0 / np.mean(1 - X @ X.T)
+    K, K_LL = (np.exp(sharpness * (A @ L.T - 1)) for A in (X, L))
+    penalty = _probabilities.LANDMARK_RIDGE * (1 + len(X) / 2**14)
+    gram = K.T @ K + RIDGE * K_LL + penalty * np.eye(20)
+    expected = np.linalg.solve(gram, K.T @ (y[:, None] == np.arange(3)))
+    assert_allclose(ridge.coefficients, expected, atol=1e-3 * abs(expected).max())
 
 
 def test_few_landmarks_come_close(cones):
     X, y = cones
-    full = _posterior._Ridge(X, y, 4.0, 1000, np.random.default_rng(0))
-    part = _posterior._Ridge(X, y, 4.0, 30, np.random.default_rng(0))
-    assert part.features.landmarks.shape[0] == 30
+    full = Ridge(X, y, 4.0, 1000, np.random.default_rng(0))
+    part = Ridge(X, y, 4.0, 25, np.random.default_rng(0))
+    assert part.landmarks.shape[0] == 25
     agree = np.argmax(part.of(X), axis=1) == np.argmax(full.of(X), axis=1)
     assert np.count_nonzero(agree) > 55
+
+
+def test_many_equal_rows_have_coefficients(rng):
+    rows = np.repeat(unit_rows(1 + 0.3 * rng.random((3, 4))), 1000, axis=0)
+    for dtype in (np.float32, np.float64):
+        ridge = Ridge(rows.astype(dtype), np.repeat([0, 1, 2], 1000), 1.5, 300, rng)
+        assert_array_equal(np.argmax(ridge.of(rows[::1000]), axis=1), [0, 1, 2])
 
 
 def test_a_mixture_is_the_mean_of_its_parts(cones):
     X, y = cones
     model = ClassPosteriorSimilarity(random_state=0)
-    rng = np.random.default_rng(0)
-    parts = [model._fit_posterior(*part, X, y, rng) for part in _posterior.MIXED]
-    mixture = model._fit_posterior("mixture", 1.0, X, y, rng)
-    expected = sum(part.probabilities(X) for part in parts) / 3
-    assert_allclose(mixture.of(X), expected, atol=1e-10)
+    start = _posterior.fit_start(None, X, y)
+    trial = _posterior._Trial(model, start, X, y, np.random.default_rng(0))
+    parts = [trial.probabilities("rows", *part) for part in _posterior.MIXED]
+    expected = sum(part.items(X) for part in parts) / len(parts)
+    mixture = trial.probabilities("rows", "mixture", 1.0)
+    assert_allclose(mixture.items(X), expected, atol=1e-12)
+    assert_allclose(mixture.queries(X), expected, atol=1e-12)
     assert_allclose(expected.sum(axis=1), 1)
-    # What the hold-out tries is the same.
-    tried = dict(model._try_posteriors(X, y, np.random.default_rng(0)))
-    assert_array_equal(tried["mixture", 1.0].of(X), mixture.of(X))
 
 
 def test_means_are_a_softmax_of_cosines(cones):
     X, y = cones
     means = np.stack([X[y == c].mean(axis=0) for c in range(3)])
     expected = softmax(20 * X @ unit_rows(means).T, axis=1)
-    assert_allclose(_Means(X, y, 20.0).of(X), expected)
+    assert_allclose(fit_means(X, y, 20.0).of(X), expected)
 
 
-def test_features_have_the_kernel_as_inner_product(cones):
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_logistic_is_that_of_centred_and_scaled_rows(cones, n_classes, container):
     X, y = cones
-    for sharpness, kernel in ((None, X @ X.T), (3.0, np.exp(3 * (X @ X.T - 1)))):
-        Z = _Features(X, y, sharpness, 1000, np.random.default_rng(0))(X)
-        assert_allclose(Z @ Z.T, kernel, atol=1e-6)
+    X, y = X[y < n_classes], y[y < n_classes]
+    rows = container(X)
+    fitted = fit_logistic(rows, Coordinates(rows, np.random.default_rng(0)), y, 10.0)
+    Z = X - X.mean(axis=0)
+    Z /= np.sqrt((Z**2).sum(axis=1).mean())
+    model = LogisticRegression(C=10.0, tol=1e-3, max_iter=300).fit(Z, y)
+    assert_allclose(fitted.of(rows), model.predict_proba(Z), atol=1e-8)
 
 
-def test_equal_rows_are_no_trouble():
+def test_discriminants_whiten_the_covariance_within_classes(cones):
+    X, y = cones
+    affine = Coordinates(X, np.random.default_rng(0)).discriminate(y)
+    assert affine.A.shape == (2, 5)  # classes less one
+    rest = X - np.stack([X[y == c].mean(axis=0) for c in range(3)])[y]
+    within = rest.T @ rest / len(X)
+    shrunk = (1 - SHRINKAGE) * within + SHRINKAGE * np.trace(within) / 5 * np.eye(5)
+    assert_allclose(affine.A @ shrunk @ affine.A.T, np.eye(2), atol=1e-10)
+    between = affine.items(np.stack([X[y == c].mean(axis=0) for c in range(3)]))
+    assert (between @ between.T)[np.triu_indices(3, 1)].max() < 0
+
+
+def test_one_class_and_distractors_keep_the_rows(cones):
+    X, y = cones
+    model = ClassPosteriorSimilarity(random_state=0)
+    with pytest.warns(StartKeptWarning):
+        model.fit(X, np.where(y == 2, 2, -1))
+    assert model.posterior_ == "none"
+
+
+@pytest.fixture
+def parallel(rng):
+    """Return rows of 20 classes whose cosines are all above 0.99."""
+    y = np.repeat(np.arange(20), 10)
+    noise = rng.standard_normal((200, 40)) * np.linspace(3, 0.2, 40)
+    return 50 + rng.standard_normal((20, 40))[y] + noise, y
+
+
+def test_nearly_parallel_rows_are_distinguished(parallel):
+    X, y = parallel
+    rows = unit_rows(X)
+    assert (rows @ rows.T).min() > 0.99
+    logistic = fit_logistic(rows, Coordinates(rows, np.random.default_rng(0)), y, 10.0)
+    assert np.mean(np.argmax(logistic.of(rows), axis=1) == y) > 0.9
+    train, test = np.arange(200) % 2 == 0, np.arange(200) % 2 == 1
+    model = ClassPosteriorSimilarity(random_state=0).fit(X[train], y[train])
+    best = model.holdout_results_
+    assert best["candidates"][best["best_index"]].rows == "discriminants"
+    cosine = CosineSimilarity(use_idf=False).fit(X[train])
+    assert model.score(X[test], y[test]) > cosine.score(X[test], y[test]) + 0.2
+
+
+def test_of_equal_candidates_the_best_at_rank_1_is_taken():
+    results = {
+        "candidates": [None, "a", "b", "c"],
+        "gain": np.array([0, 0.100, 0.098, 0.05]),
+        "error": np.full(4, 0.01),
+        "gain_at_1": np.array([0, 0.01, 0.03, 0.05]),
+        "best_index": 1,
+    }
+    choice = _posterior.Choice("a", {"holdout_results_": results})
+    taken = _posterior._prefer_rank_1(choice)
+    assert taken.candidate == "b"
+    assert taken.attributes["holdout_gain_"] == 0.098
+    assert taken.attributes["holdout_results_"]["best_index"] == 2
+    kept = _posterior.Choice(None, {"holdout_results_": {**results, "best_index": 0}})
+    assert _posterior._prefer_rank_1(kept) is kept
+
+
+def test_equal_rows_are_allowed():
     X = np.repeat(np.eye(3), 8, axis=0)
     y = np.repeat([0, 1, 2], 8)
     model = ClassPosteriorSimilarity(random_state=0).fit(X, y)
     assert model.score(X, y) == 1
 
 
-def test_it_beats_what_a_user_would_pick(digits):
+def test_it_ranks_better_than_the_baselines(digits):
     X_train, X_test, y_train, y_test = digits
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
     logistic = LogisticRegression(max_iter=1000).fit(X_train / 16, y_train)
@@ -137,8 +226,8 @@ def test_it_composes_with_a_classifier(digits):
 
 
 @pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("weight", [0.75, 1.0])
-def test_the_similarity_is_the_probability_of_one_class(weight, container, rng):
+@pytest.mark.parametrize("share", [0.25, 0.0])
+def test_the_similarity_is_the_probability_of_one_class(share, container, rng):
     y = np.repeat([0, 1, 2], 4)
     X = unit_rows(np.eye(5)[y] + 0.4 * rng.random((12, 5)))
     p = rng.dirichlet(np.ones(3), 12)
@@ -149,13 +238,13 @@ def test_the_similarity_is_the_probability_of_one_class(weight, container, rng):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_posterior, "MIN_CLASS_SIZE", 5)
-        fixed = _posterior.Settings("means", 1.0, weight)
+        fixed = _posterior.Settings("rows", "means", 1.0, share)
         patch.setattr(_posterior, "WITHOUT_HOLDOUT", fixed)
         model = ClassPosteriorSimilarity(
             CosineSimilarity(use_idf=False), classifier=Known()
         ).fit(container(X), y)
     together = np.einsum("ic,jc->ij", p, p)
-    expected = (1 - weight) * X @ X.T + weight * together
+    expected = share * X @ X.T + (1 - share) * together
     assert_allclose(model.similarity(container(X)), expected, atol=1e-12)
     # As distances ask for it, although the probabilities are not.
     for rows in (model.transform(container(X)), model.transform_database(container(X))):
@@ -177,13 +266,13 @@ def test_small_classes_have_no_holdout(rng):
     X = centers[y] + 0.8 * rng.standard_normal((60, 20))
     X_test = centers[y] + 0.8 * rng.standard_normal((60, 20))
     model = ClassPosteriorSimilarity(random_state=0).fit(X, y)
-    assert (model.posterior_, model.weight_) == ("means", 0.25)
+    assert (model.posterior_, model.share_) == ("means", 0.75)
     assert not hasattr(model, "holdout_results_")
     cosine = CosineSimilarity(use_idf=False).fit(X)
     assert model.score(X_test, y) > cosine.score(X_test, y)
 
 
-def test_what_is_not_of_classes_is_refused(counts):
+def test_targets_without_classes_are_refused(counts):
     X, y = counts
     several = (np.random.default_rng(0).random((66, 5)) < 0.4).astype(float)
     junk = (y[:, None] == np.arange(12)).astype(float)
@@ -219,7 +308,7 @@ def test_classes_are_the_labels_of_the_user(digits):
     assert_array_equal(model.classes_, np.arange(10, 100, 10))
 
 
-def test_ridge_of_equal_rows_knows_nothing(rng):
+def test_ridge_of_equal_rows_is_uniform(rng):
     rows = np.tile([1.0, 0.0, 0.0], (6, 1))
-    ridge = _posterior._Ridge(rows, np.repeat([0, 1], 3), 1.0, 10, rng)
-    assert_allclose(ridge.probabilities(rows), 0.5, atol=1e-6)
+    ridge = Ridge(rows, np.repeat([0, 1], 3), 1.0, 10, rng)
+    assert_allclose(ridge.probabilities(rows), 0.5, atol=1e-4)

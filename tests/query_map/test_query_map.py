@@ -11,12 +11,13 @@ from scipy import sparse
 from scipy.optimize import check_grad
 from sklearn.base import clone
 
-from sklearn_simlearn import QueryDocumentMap, StartKeptWarning
-from sklearn_simlearn._core.relevance import JudgedRelevance, check_relevance
+from sklearn_simlearn import OASIS, QueryDocumentMap, StartKeptWarning
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.contract._samples import storage_states
 from sklearn_simlearn.datasets import load_categories
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.metrics import Judgements, RetrievalScorer
+from sklearn_simlearn.metrics import Judgements, RetrievalScorer, average_precision
 from sklearn_simlearn.query_map import _softmax
 from sklearn_simlearn.query_map._encoders import digest_rows
 from sklearn_simlearn.query_map._softmax import SoftmaxMaps
@@ -47,7 +48,7 @@ def fitted(categories):
     return QueryDocumentMap(random_state=0).fit(Q, y)
 
 
-# -- what is learned --
+# -- learning --
 
 
 def test_the_gain_on_new_queries_is_that_of_the_holdout(fitted, categories):
@@ -375,7 +376,7 @@ def test_labels_are_learned_without_a_shift():
     assert model.holdout_gain_ > 0
 
 
-def test_what_cannot_be_learned_is_refused(rng):
+def test_targets_that_cannot_be_learned_are_refused(rng):
     X, y = rng.standard_normal((20, 3)), np.repeat(np.arange(4), 5)
     with pytest.raises(ValueError, match="pass Judgements as y"):
         QueryDocumentMap(None).fit(X, y)
@@ -389,8 +390,83 @@ def test_what_cannot_be_learned_is_refused(rng):
     assert sparse.issparse(model.encoder_.directions)
 
 
-def test_the_result_is_the_same_to_the_bit(categories):
+def test_the_result_is_exactly_the_same(categories):
     Q, y, Q_test, _ = categories
     model = QueryDocumentMap(max_iter=4, random_state=0)
     first = clone(model).fit(Q, y).transform(Q_test)
     assert_array_equal(model.fit(Q, y).transform(Q_test), first)
+
+
+# -- two widths --
+
+
+@pytest.fixture(scope="module")
+def two_widths():
+    """Return queries of 40 features, documents of 64, and judgements."""
+    data = load_categories()
+    Q = data.query_vectors
+    turned = Q @ np.random.default_rng(0).standard_normal((64, 40)).astype(Q.dtype)
+    return turned, Judgements(data.relevance, data.document_vectors)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_iter": 12},
+        {"shift": False, "holdout": None, "max_iter": 12},
+        {"maps": "queries", "shift": False, "holdout": "documents"},
+        {"maps": None, "holdout": None},
+    ],
+)
+def test_sides_of_different_widths(options, two_widths, tmp_path):
+    Q, y = two_widths
+    model = QueryDocumentMap(random_state=0, **options).fit(Q[::2], y[::2])
+    assert model.query_map_.shape == (40, 64)
+    assert model.n_features_in_ == 40
+    popularity = np.asarray(y[::2].relevance.sum(axis=0)).ravel()
+    R = y[1::2].relevance.toarray()
+    by_popularity = average_precision(R, np.tile(popularity, (len(R), 1)))
+    assert model.score(Q[1::2], y[1::2]) > 1.5 * np.nanmean(by_popularity)
+    S = model.similarity(Q[:9], y.documents)
+    encoded = model.transform(Q[:9]), model.transform_database(y.documents)
+    assert_allclose(encoded[0] @ encoded[1].T, S, atol=1e-5)
+    index = SimilarityIndex(model).fit(y.documents)
+    index.save(tmp_path / "index")
+    loaded = SimilarityIndex.load(tmp_path / "index", trusted=[])
+    scores, _ = loaded.search(Q[:9], k=4)
+    assert_allclose(scores, -np.sort(-S)[:, :4], atol=1e-5)
+    if model.shift_ == 0:
+        unit = model.query_map_ / np.linalg.norm(model.query_map_)
+        mapped = Q[:9] @ unit.astype(Q.dtype)
+        mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
+        assert_allclose(mapped, encoded[0], atol=1e-5)
+    for wrong in (model.transform_database, model.similarity):
+        with pytest.raises(ValueError, match="40 features, but Documents is expecting"):
+            wrong(Q)
+
+
+def test_the_start_of_different_widths_is_a_rotation(rng):
+    D = rng.standard_normal((80, 6))
+    rotation = np.linalg.qr(rng.standard_normal((9, 6)))[0]
+    Q = D[:60] @ rotation.T
+    y = Judgements(np.eye(60, 80), D)
+    with pytest.warns(StartKeptWarning):
+        model = QueryDocumentMap(random_state=0).fit(Q[:50], y[:50])
+    assert_allclose(model.query_map_, rotation, atol=1e-10)
+    assert model.score(Q[50:], y[50:]) == 1
+    assert model.holdout_gain_ == 0
+
+
+def test_bad_widths(two_widths, rng):
+    Q, y = two_widths
+    with pytest.raises(ValueError, match="Queries have 40 features and documents 64"):
+        QueryDocumentMap().fit(sparse.csr_array(Q), y)
+    with pytest.raises(ValueError, match="40 features"):
+        OASIS().fit(Q, y)
+    wide = Judgements(np.eye(12, 20), rng.standard_normal((20, 5000)))
+    with pytest.raises(ValueError, match="5000 features are too large"):
+        QueryDocumentMap().fit(rng.standard_normal((12, 3)), wide)
+    model = QueryDocumentMap(None, holdout=None).fit(Q, y)
+    again = model.fit(Q, y.with_documents(y.documents[:, :40]))
+    assert again.query_map_ is None
+    assert again.similarity(Q[:3]).shape == (3, 3)

@@ -1,4 +1,4 @@
-"""The report: its numbers, and a page that is safe, small and whole."""
+"""The report: its numbers, and a page that is safe, small and complete."""
 
 import json
 import re
@@ -154,7 +154,7 @@ def test_estimators_that_are_not_fitted(counts):
     assert all(line["fit seconds"] > 0 for line in report.table_)
     assert not hasattr(models["idf"], "idf_")
     assert hasattr(report.estimators_["idf"], "idf_")
-    with pytest.raises(NotFittedError, match="'plain' is not fitted: fit it first"):
+    with pytest.raises(NotFittedError, match=r"'plain' is not fitted\. Fit it first"):
         RetrievalReport(models, X, y)
 
 
@@ -167,7 +167,7 @@ def test_pipelines_whose_last_step_needs_no_fit(counts):
     fitted = SimilarityIndex(pipeline).fit(X).estimator_
     report = RetrievalReport({"tf-idf": fitted}, X, y)
     assert report.table_[0]["fit seconds"] is None
-    with pytest.raises(NotFittedError, match="'tf-idf' is not fitted: fit it first"):
+    with pytest.raises(NotFittedError, match=r"'tf-idf' is not fitted\. Fit it first"):
         RetrievalReport({"tf-idf": pipeline}, X, y)
 
 
@@ -207,7 +207,7 @@ def test_page_is_whole(content, models, counts, rng):
     assert page.tags.count("script") == 1
 
 
-def test_what_comes_from_data_is_text(models, counts, rng):
+def test_text_from_data_is_escaped(models, counts, rng):
     X, y = counts
     labels = np.array([f"{label} {ATTACK}" for label in y], dtype=object)
     report = RetrievalReport(
@@ -445,5 +445,5 @@ def test_judgements_are_reported_with_texts_and_ids():
         RetrievalReport({"bm25": bm25}, X, vectors, document_texts=documents[:2])
     with pytest.raises(ValueError, match="documents of Judgements"):
         RetrievalReport({"bm25": bm25}, counts, [0, 0, 1, 1], document_texts=documents)
-    with pytest.raises(ValueError, match="images are those of samples"):
+    with pytest.raises(ValueError, match="images are for samples"):
         RetrievalReport({"bm25": bm25}, X, vectors, images=[0, 1])

@@ -29,7 +29,7 @@ SIZE = 100
 
 
 def make_features(n_points, n_words=8, random_state=0, **given):
-    """Images of random features on a square of SIZE pixels."""
+    """Return images of random features on a square of SIZE pixels."""
     rng = np.random.default_rng(random_state)
     n = sum(n_points)
     arrays = {
@@ -44,7 +44,7 @@ def make_features(n_points, n_words=8, random_state=0, **given):
 
 
 def move(features, matrix, noise=0.0, random_state=0):
-    """Features of one image as another camera sees them, by a similarity transform."""
+    """Return features of one image after a similarity transform."""
     matrix = np.asarray(matrix, dtype=float)
     rng = np.random.default_rng(random_state)
     place = matrix @ np.stack([features.x, features.y, np.ones(features.n_points)])
@@ -66,7 +66,7 @@ def similarity_matrix(ratio, degrees, shift):
 
 
 def find_inliers(query, item, step):
-    """Most inliers of any match, and its transform: a double loop over matches."""
+    """Return the most inliers of any match, and its transform, by a double loop."""
     f32 = np.float32
     order_q, order_d = (np.argsort(part.words, kind="stable") for part in (query, item))
     matches = []
@@ -298,7 +298,7 @@ def test_missing_candidates_stay_behind():
 
 
 def test_the_query_itself_sets_no_scale_for_similarities():
-    """It is the best of its own list, and would make all others look alike."""
+    """The query is first in its list, and would make all others look alike."""
     features = make_features([20] * 8, n_words=60)
     X = sparse.csr_array(np.random.default_rng(0).integers(0, 4, (8, 12)) * 1.0)
     model = CosineSimilarity().fit(X)
@@ -311,7 +311,7 @@ def test_the_query_itself_sets_no_scale_for_similarities():
     np.testing.assert_allclose(scores, expected)
 
 
-def test_verification_says_what_is_wrong():
+def test_invalid_verifications_are_named():
     features = make_features([10, 10])
     step = SpatialVerification().fit(features)
     with pytest.raises(ValueError, match="without the id 7: fit it on all"):
@@ -331,7 +331,7 @@ def test_verification_says_what_is_wrong():
     index = SimilarityIndex(
         CosineSimilarity(), rerank=[SpatialVerification()], store_items=True
     )
-    with pytest.raises(ValueError, match="Fit SpatialVerification on the LocalF"):
+    with pytest.raises(ValueError, match="fit SpatialVerification on the LocalF"):
         index.fit(np.eye(3))
 
 
@@ -355,7 +355,7 @@ def full_lists(index, X):
 
 
 def relative(scores):
-    """1 for the best, 0 for the last of the list."""
+    """Return affinities: 1 for the best, 0 for the last of the list."""
     low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
     return (scores - low) / (high - low)
 
@@ -370,7 +370,7 @@ def naive_neighborhood(near, half_sets, affinity):
     return {j: weight / total for j, weight in weights.items()}
 
 
-def test_k_reciprocal_is_the_naive_one(words):
+def test_k_reciprocal_agrees_with_a_naive_version(words):
     X, _ = words
     X, queries = X[10:], X[:10]
     k1, k2, mix, n = 7, 3, 0.2, X.shape[0]
@@ -432,7 +432,7 @@ def test_the_size_of_groups_is_estimated(size):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_the_estimate_is_the_naive_one(words):
+def test_the_estimate_agrees_with_a_naive_version(words):
     X, _ = words
     index = fit_index(X)
     rows = index.search(X, k=X.shape[0])[1]
@@ -502,7 +502,7 @@ class Shifted(BaseEstimator):
 
 
 @pytest.mark.parametrize(
-    "step", [KReciprocal(), Diffusion(), QueryExpansion(3, alpha=1)], ids=str
+    "step", [KReciprocal(), Diffusion(), QueryExpansion(3, exponent=1)], ids=str
 )
 def test_negative_and_small_scores_change_nothing(words, step):
     X, _ = words
@@ -511,14 +511,14 @@ def test_negative_and_small_scores_change_nothing(words, step):
     assert (plain == shifted).mean() > 0.95
 
 
-@pytest.mark.parametrize("alpha", [0, 2])
+@pytest.mark.parametrize("exponent", [0, 2])
 @pytest.mark.parametrize("kind", ["tf-idf", "histogram"])
-def test_expansion_is_a_mean_of_surrogate_queries(words, alpha, kind):
+def test_expansion_is_a_mean_of_surrogate_queries(words, exponent, kind):
     X, y = words
     model = CosineSimilarity().fit(X)
     if kind == "histogram":
         model = HistogramRankSVM(tol=0.5, holdout=None, random_state=0).fit(X, y)
-    index = fit_index(X, model, rerank=[QueryExpansion(3, alpha=alpha)])
+    index = fit_index(X, model, rerank=[QueryExpansion(3, exponent=exponent)])
     queries = np.arange(5)
     scores, _ = index.search(X[queries], k=8, exclude=queries)
     S = model.similarity(X[queries], X)
@@ -527,7 +527,7 @@ def test_expansion_is_a_mean_of_surrogate_queries(words, alpha, kind):
         others = np.setdiff1d(np.arange(len(y)), q)
         others = others[np.argsort(-S[q, others], kind="stable")]
         best = others[:3]
-        weight = relative(S[q, others][None])[0][:3] ** alpha
+        weight = relative(S[q, others][None])[0][:3] ** exponent
         mean = (Q[q] + weight @ Q[best]) / (1 + weight.sum())
         expected = mean @ D.T
         expected[q] = -np.inf
@@ -644,7 +644,7 @@ def test_copies_of_an_index_with_steps(words, tmp_path):
         again.search(X[:4], features=features[:4])[1], expected
     )
     with pytest.raises(
-        ValueError, match="Fit SpatialVerification on the LocalFeatures"
+        ValueError, match="fit SpatialVerification on the LocalFeatures"
     ):
         clone(index).fit(X)
     frozen = fit_index(X, rerank=[FrozenEstimator(verifier), KReciprocal()])
@@ -686,7 +686,7 @@ def test_an_index_of_local_features_verifies_by_itself():
     np.testing.assert_array_equal(ids[:, 0], 20 + np.arange(20))
 
 
-def test_an_index_says_what_its_steps_need(words):
+def test_steps_that_need_stored_items_raise(words):
     X, _ = words
     for step in (QueryExpansion(), KReciprocal(), Diffusion()):
         with pytest.raises(ValueError, match="store_items=True"):

@@ -17,7 +17,7 @@ each_container = pytest.mark.parametrize(
 
 
 def naive(X, Y, n_dims, alpha, tau, binarize, idf):
-    """The double sum over images, one word at a time."""
+    """Return the double sum over images, one word at a time."""
 
     def words(x):
         found = {}
@@ -42,7 +42,7 @@ def naive(X, Y, n_dims, alpha, tau, binarize, idf):
 
 @pytest.fixture
 def residuals(rng):
-    """Images of 5 words, 70 dimensions each: more than one machine word of bits."""
+    """Return images of 5 words of 70 dimensions, more bits than a machine word."""
     X = rng.standard_normal((2, 8, 5, 70)) + rng.standard_normal((5, 70))
     X[rng.random((2, 8, 5)) < 0.4] = 0
     X[0, 3] = 0  # an image of no word
@@ -59,7 +59,7 @@ def test_formula(alpha, tau, use_idf, binarize, container, residuals, dtype):
     n_images = np.maximum((X.reshape(8, 5, 70) != 0).any(axis=2).sum(axis=0), 1)
     idf = np.log(8 / n_images) ** 2 if use_idf else np.ones(5)
     kernel = SelectiveMatchKernel(
-        70, alpha=alpha, tau=tau, binarize=binarize, use_idf=use_idf
+        70, selectivity=alpha, tau=tau, binarize=binarize, use_idf=use_idf
     ).fit(container(X))
     S = kernel.similarity(container(X), container(Y))
     assert_allclose(kernel.idf_, idf)
@@ -111,7 +111,7 @@ def test_figures_of_the_asmk_package(binarize, use_idf, alpha, tau):
     X = X.reshape(4, 128)
     S = (
         SelectiveMatchKernel(
-            32, alpha=alpha, tau=tau, binarize=binarize, use_idf=use_idf
+            32, selectivity=alpha, tau=tau, binarize=binarize, use_idf=use_idf
         )
         .fit(X)
         .similarity(X)
@@ -128,7 +128,7 @@ def test_one_word_by_hand():
         (3, 0.5, 0.125),
         (3, 0.6, 0),
     ]:
-        kernel = SelectiveMatchKernel(4, alpha=alpha, tau=tau).fit(q)
+        kernel = SelectiveMatchKernel(4, selectivity=alpha, tau=tau).fit(q)
         assert_array_equal(kernel.similarity(q, d), [[expected]])
 
 
@@ -150,7 +150,7 @@ def test_tiny_residuals_are_normalised():
 
 
 @each_container
-def test_blocks_do_not_show(container, residuals, monkeypatch):
+def test_blocks_do_not_change_the_result(container, residuals, monkeypatch):
     X, Y = residuals
     kernel = SelectiveMatchKernel(70).fit(container(X))
     whole = kernel.similarity(container(X), container(Y))
@@ -165,12 +165,13 @@ def test_blocks_do_not_show(container, residuals, monkeypatch):
 def test_selectivity_sharpens(residuals):
     X = residuals[0]
     off_diagonal = [
-        SelectiveMatchKernel(70, alpha=a).fit(X).similarity(X).sum() for a in (1, 2, 4)
+        SelectiveMatchKernel(70, selectivity=a).fit(X).similarity(X).sum()
+        for a in (1, 2, 4)
     ]
     assert_array_equal(np.argsort(off_diagonal), [2, 1, 0])
 
 
-def test_input_is_left_alone_and_may_be_read_only(residuals):
+def test_input_is_not_changed_and_may_be_read_only(residuals):
     X = residuals[0].copy()
     X.flags.writeable = False
     for Z in (X, sparse.csr_array(X)):
@@ -181,7 +182,7 @@ def test_input_is_left_alone_and_may_be_read_only(residuals):
     assert_array_equal(X, residuals[0])
 
 
-def test_stored_zeros_and_duplicate_entries_are_no_residuals():
+def test_stored_zeros_and_duplicates_are_not_residuals():
     canonical = sparse.csr_array([[1.0, -3.0, 0.0, 0.0], [2.0, 1.0, 1.0, 1.0]])
     spelled_out = sparse.csr_array(
         (
@@ -203,12 +204,13 @@ def test_score_ranks_by_the_kernel(rng):
 
 
 def test_width_must_be_a_multiple_of_the_dimensions():
-    with pytest.raises(ValueError, match="X has 10 columns, which is no multiple of"):
+    message = "X has 10 columns, which is not a multiple of"
+    with pytest.raises(ValueError, match=message):
         SelectiveMatchKernel(4).fit(np.ones((3, 10)))
 
 
 @pytest.mark.parametrize(
-    "params", [{"n_dims": 0}, {"alpha": 0.0}, {"tau": 1.5}, {"binarize": 2}]
+    "params", [{"n_dims": 0}, {"selectivity": 0.0}, {"tau": 1.5}, {"binarize": 2}]
 )
 def test_bad_parameters_are_named(params):
     with pytest.raises(ValueError, match=f"'{next(iter(params))}' parameter"):

@@ -15,7 +15,7 @@ from sklearn_simlearn.similarities import (
 
 @pytest.fixture
 def bags(rng):
-    """Training counts, queries and items; words 0 and 1 are never, always there."""
+    """Return training counts, queries and items; word 0 is in none, word 1 in all."""
     train, queries, items = (
         rng.poisson(0.7, size=(n, 12)).astype(float) for n in (30, 6, 9)
     )
@@ -38,7 +38,7 @@ def pairwise(formula, queries, items):
 
 
 def check(similarity, bags, formula, dtype="float64"):
-    """Dense and CSR input against the formula; sparse encodings for sparse input."""
+    """Compare dense and CSR input with the formula; check the type of encodings."""
     train, queries, items = bags
     expected = pairwise(formula, queries, items)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-9}
@@ -51,7 +51,7 @@ def check(similarity, bags, formula, dtype="float64"):
         if container is not np.asarray:
             assert sparse.issparse(similarity.transform(Q))
             assert sparse.issparse(similarity.transform_database(D))
-            assert_array_equal(Q.toarray(), queries.astype(dtype))  # left as it was
+            assert_array_equal(Q.toarray(), queries.astype(dtype))  # unchanged
 
 
 @pytest.mark.parametrize("use_idf", [True, False])
@@ -113,15 +113,15 @@ def test_asymmetric(p, lam, bags, dtype):
     )
 
 
-@pytest.mark.parametrize("alpha", [0.1, 1.0])
-def test_adaptive_asymmetric(alpha, bags, dtype):
+@pytest.mark.parametrize("factor", [0.1, 1.0])
+def test_adaptive_asymmetric(factor, bags, dtype):
     train = bags[0]
 
     def formula(q, d):
-        lam = alpha * train.sum() / np.minimum(q, train).sum() - 1
+        lam = factor * train.sum() / np.minimum(q, train).sum() - 1
         return asymmetric(q, d, 1, lam)
 
-    check(AsymmetricSimilarity(alpha=alpha), bags, formula, dtype)
+    check(AsymmetricSimilarity(factor=factor), bags, formula, dtype)
 
 
 def test_counts_beyond_the_training_data_are_clipped():
@@ -144,7 +144,7 @@ def test_empty_rows_score_zero_not_nan():
 
 
 @pytest.mark.parametrize("X", [[[1.5, 0.0]], sparse.csr_array([[1.5, 0.0]])])
-def test_fractions_are_no_counts(X):
+def test_fractions_are_refused(X):
     with pytest.raises(ValueError, match="X has fractions"):
         AsymmetricSimilarity().fit(X)
     similarity = AsymmetricSimilarity().fit([[1, 0]])
@@ -159,7 +159,7 @@ def test_negative_counts_are_refused(similarity):
 
 
 def test_adaptive_lambda_has_no_square():
-    with pytest.raises(ValueError, match="p=1 only"):
+    with pytest.raises(ValueError, match="needs p=1"):
         AsymmetricSimilarity(2).fit([[1, 0]])
 
 

@@ -12,6 +12,7 @@ from sklearn_simlearn import (
     TwoCovarianceSimilarity,
 )
 from sklearn_simlearn._core import directions
+from sklearn_simlearn._core.covariances import Diagonalizer, estimate_moments
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._holdout import START, Choice
@@ -24,7 +25,6 @@ from sklearn_simlearn.two_covariance._encoders import (
     quadratic_weights,
     span_of_weights,
 )
-from sklearn_simlearn.two_covariance._moments import Diagonalizer, estimate_moments
 from sklearn_simlearn.two_covariance._path import (
     FORMS,
     Candidate,
@@ -74,7 +74,7 @@ def log_ratio(queries, item, mean, B, W):
 
 @pytest.fixture
 def hidden(rng):
-    """Known and new classes that differ in four of ten directions."""
+    """Return known and new classes that differ in four of ten directions."""
     y = np.repeat(np.arange(40), 10)
     X = 3 * rng.standard_normal((400, 10))
     X[:, :4] = rng.standard_normal((40, 4))[y] + 0.3 * rng.standard_normal((400, 4))
@@ -155,7 +155,7 @@ def test_blocks_do_not_change_the_moments(rng, monkeypatch):
     X, y, _ = simulate(rng, [5] * 8)
     pairs = PairwiseRelevance((y[:, None] == y).astype(float))
     expected = [estimate_moments(X, check_relevance(target)) for target in (y, pairs)]
-    monkeypatch.setattr("sklearn_simlearn.two_covariance._moments.BLOCK", 12)
+    monkeypatch.setattr("sklearn_simlearn._core.covariances.BLOCK", 12)
     for target, moments in zip((y, pairs), expected, strict=True):
         for part, other in zip(
             estimate_moments(X, check_relevance(target)), moments, strict=True
@@ -163,7 +163,7 @@ def test_blocks_do_not_change_the_moments(rng, monkeypatch):
             assert_allclose(part, other, atol=1e-12)
 
 
-def test_distractors_are_classes_of_their_own(rng):
+def test_distractors_are_separate_classes(rng):
     X, y, _ = simulate(rng, [5, 4, 1, 1, 1])
     marked = np.where(y > 1, -1, y)
     expected = estimate_moments(X, check_relevance(y))
@@ -267,7 +267,7 @@ def test_single_queries_and_sets_of_one_agree(hidden):
     assert_allclose(Q, model.transform(new), atol=1e-12)
 
 
-# -- what is served --
+# -- the fitted similarity --
 
 
 def naive_score(form, rows, coordinates):
@@ -411,7 +411,7 @@ def test_wide_sparse_and_dense_samples_agree(rng, monkeypatch):
 
 @pytest.fixture
 def faint(rng):
-    """Samples of three strong and twenty faint directions: known and new classes."""
+    """Return known and new classes, with three strong and twenty weak directions."""
     B = np.diag(np.repeat([4.0, 0.1], [3, 20]))
     model = np.zeros(23), B, np.eye(23)
     return [simulate(rng, [10] * n, model=model)[:2] for n in (300, 60)]

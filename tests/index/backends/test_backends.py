@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from sklearn_simlearn._core.products import Postings
-from sklearn_simlearn.index.backends import _dense
+from sklearn_simlearn.index.backends import _dense, _dense_grades
 from sklearn_simlearn.index.backends._dense import DenseItems
-from sklearn_simlearn.index.backends._dense_fast import encode
+from sklearn_simlearn.index.backends._dense_codes_fast import INSTRUCTIONS
 from sklearn_simlearn.index.backends._faiss import FaissItems
 from sklearn_simlearn.index.backends._inverted import InvertedFile
 from sklearn_simlearn.index.backends._usearch import UsearchItems
@@ -258,17 +259,86 @@ def test_sums_of_tied_binary_rows_are_rounded_up(share, dtype):
 # -- dense items with codes --
 
 
-def search_with_and_without_codes(items, Q, k, n_threads=1):
-    found = []
-    for n_coded in (len(Q), 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_dense, "N_QUERIES_CODED", n_coded)
-            found += items.search(Q, k, n_threads=n_threads)
-    return found
+def sum_in_order(Q, D):
+    """Return the product of dense rows, summed in the order of the kernel."""
+    width = -(-Q.shape[1] // 16) * 16
+    Q, D = (np.pad(X, ((0, 0), (0, width - X.shape[1]))) for X in (Q, D))
+    S = np.zeros((len(Q), len(D), 16), dtype=Q.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, width, 16):
+            part = slice(first, first + 16)
+            S += Q[:, None, part] * D[None, :, part]
+        for half in (8, 4, 2, 1):
+            S = S[:, :, :half] + S[:, :, half : 2 * half]
+    return S[:, :, 0]
+
+
+@contextmanager
+def instructions(number):
+    """Compute bounds with these instructions, or without codes if None."""
+    with pytest.MonkeyPatch.context() as patch:
+        if number is None:
+            patch.setattr(_dense, "CODED", range(0))
+        else:
+            patch.setattr(_dense, "INSTRUCTIONS", number)
+            patch.setattr(_dense, "N_QUERIES_PLAIN", 10_000)
+            patch.setattr(_dense, "N_QUERIES_GRADED", 10_000)
+        yield
+
+
+@contextmanager
+def grades_of_small_blocks(is_graded=True):
+    """Store graded codes of blocks of any size, even if they do not pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        if is_graded:
+            patch.setattr(_dense_grades, "GRADED", range(32, 2_000))
+            patch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
+            patch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 0)
+            patch.setattr(_dense_grades, "GAIN", 1e9)
+        yield
+
+
+def assert_best_in_float64(found, Q, D, alive, excluded=None):
+    """Assert that no item is missed whose score in float64 is surely better.
+
+    A score in any order of summation differs from the exact one by at most n roundings
+    of the sum of magnitudes, and by a denormal number per product.
+    """
+    n, info = Q.shape[1], np.finfo(Q.dtype)
+    Q, D = Q.astype(np.float64), D.astype(np.float64)
+    S = Q @ D.T
+    error = 2 * (n + 2) * (info.eps * (np.abs(Q) @ np.abs(D).T) + float(info.tiny))
+    for query, (scores, rows) in enumerate(zip(*found, strict=True)):
+        rows = rows[scores > -np.inf]
+        scores = scores[: len(rows)].astype(np.float64)
+        assert (np.abs(scores - S[query, rows]) <= error[query, rows]).all()
+        missed = alive.copy()
+        missed[rows] = False
+        if excluded is not None:
+            missed[excluded[1][excluded[0][query] : excluded[0][query + 1]]] = False
+        least = scores[-1] if len(rows) == found[0].shape[1] else -np.inf
+        assert (S[query] - error[query] <= least)[missed].all()
+
+
+def assert_exact_search(items, Q, D, k, alive=None, **options):
+    """Assert that all instructions and numbers of threads give the full product.
+
+    The scores are those of the dtype of the items, in the order of summation of the
+    kernel, and the items are also compared with the product in float64.
+    """
+    alive = np.ones(len(D), dtype=bool) if alive is None else alive
+    S = sum_in_order(Q, D)
+    found = items.search(Q, k, **options)
+    assert_best_in_float64(found, Q, D, alive, options.get("excluded"))
+    for number in (None, *range(INSTRUCTIONS + 1)):
+        with instructions(number):
+            for n_threads in (1, 2):
+                found = items.search(Q, k, n_threads=n_threads, **options)
+                assert_same_search(found, S, k, alive, options.get("excluded"))
 
 
 @pytest.mark.parametrize("n_features", [32, 200])
-def test_what_the_code_of_a_query_leaves_out_counts(n_features, dtype):
+def test_the_error_of_the_code_of_a_query_counts(n_features, dtype):
     # The first component of the query takes the whole range of the code, and items are
     # zero there. Codes of items of integers up to 127 are exact.
     rng = np.random.default_rng(0)
@@ -276,12 +346,11 @@ def test_what_the_code_of_a_query_leaves_out_counts(n_features, dtype):
     Q = rng.integers(-3, 4, size=(4, n_features)).astype(dtype)
     D[:, 0], Q[:, 0] = 0, 1e6
     D[:, 1] = 127
-    found = DenseItems(D, block_length=500).search(Q, 10)
-    assert_same_search(found, Q @ D.T, 10, np.ones(2_000, dtype=bool))
+    assert_exact_search(DenseItems(D, block_length=500), Q, D, 10)
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e-18, 1.0, 1e15])
-@pytest.mark.parametrize("n_features", [32, 61, 1000])
+@pytest.mark.parametrize("n_features", [32, 61, 500])
 def test_codes_change_nothing(n_features, scale, dtype):
     rng = np.random.default_rng(0)
     kind = {"dtype": dtype, "signed": True, "integer": False, "is_sparse": False}
@@ -294,12 +363,66 @@ def test_codes_change_nothing(n_features, scale, dtype):
     Q[2] = 0
     items = DenseItems(D * scale)
     for k in (1, 10, 500):
-        for n_threads in (1, 2):
-            scores, rows, *expected = search_with_and_without_codes(
-                items, Q, k, n_threads
-            )
-            assert_array_equal(rows, expected[1])
-            assert_array_equal(scores, expected[0])
+        assert_exact_search(items, Q, D * scale, k)
+
+
+ROWS = {
+    "plain": lambda X, rng: X,
+    "integers": lambda X, rng: np.round(2 * X),  # many ties
+    "outliers": lambda X, rng: X * np.where(rng.random((len(X), 1)) < 0.02, 1e4, 1),
+    "any length": lambda X, rng: X * 10.0 ** rng.uniform(-30, 5, (len(X), 1)),
+    "one huge component": lambda X, rng: X + 1e5 * (np.arange(X.shape[1]) == 3),
+    "constant": lambda X, rng: np.ones_like(X) * rng.integers(-1, 3, (len(X), 1)),
+    "denormal": lambda X, rng: X * 1e-42,
+    "below any square": lambda X, rng: X * 1e-200,
+    "near ties": lambda X, rng: X[:1] + 1e-6 * X,
+    "nearly parallel": lambda X, rng: 50 + X,
+    "few directions": lambda X, rng: X[:, :3] @ X[:3] + 1e-3 * X,
+    "zeros": lambda X, rng: 0 * X,
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kinds=st.lists(st.sampled_from([*sorted(ROWS), "huge"]), min_size=1, max_size=3),
+    query_kind=st.sampled_from(sorted(ROWS)),
+    n_features=st.sampled_from([32, 64, 77]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    k=st.sampled_from([1, 10, 200]),
+    is_restricted=st.booleans(),
+    is_graded=st.booleans(),
+)
+def test_bounds_lose_no_item(
+    seed, kinds, query_kind, n_features, dtype, k, is_restricted, is_graded
+):
+    # Parts after the first one are added later, from another distribution.
+    rng = np.random.default_rng(seed)
+
+    def make(kind, n):
+        X = rng.standard_normal((n, n_features))
+        if kind == "huge":  # squares overflow, scores do not
+            X *= 1e30 if dtype == "float32" else 1e200
+        else:
+            X = ROWS[kind](X, rng)
+        with np.errstate(over="ignore", under="ignore"):
+            return freeze(X.astype(dtype))
+
+    parts = [make(kind, int(rng.integers(1, 1_500))) for kind in kinds]
+    Q, D = make(query_kind, 5), np.concatenate(parts)
+    with grades_of_small_blocks(is_graded):
+        items = DenseItems(parts[0], block_length=2_000)
+        for part in parts[1:]:
+            items.add(part)
+    alive, options = np.ones(len(D), dtype=bool), {}
+    if is_restricted:
+        items.remove(np.flatnonzero(rng.random(len(D)) < 0.3))
+        alive &= items._alive
+        options["allowed"] = rng.random(len(D)) < 0.5
+        alive &= options["allowed"]
+        rows = rng.integers(0, len(D), 15)
+        options["excluded"] = np.arange(0, 16, 3), rows
+    assert_exact_search(items, Q, D, k, alive, **options)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -318,28 +441,119 @@ def test_sums_of_codes_keep_within_their_type(dtype):
     # All codes have the largest value.
     D = np.ones((40, _dense.CODED[-1]), dtype=dtype)
     D[1::2] = -1
-    scores, rows, *expected = search_with_and_without_codes(DenseItems(D), D[:2], 30)
-    assert_array_equal(rows, expected[1])
-    assert_array_equal(scores, expected[0])
-    assert scores[0, 0] == _dense.CODED[-1]
+    assert_exact_search(DenseItems(D), D[:2], D, 30)
 
 
 def test_codes_and_their_errors(dtype):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((20, 37)).astype(dtype) * np.logspace(-15, 15, 20)[:, None]
+    X = rng.standard_normal((70, 37)) * np.logspace(-15, 15, 70)[:, None]
     X = X.astype(dtype)
     X[3] = 0
     X[4, 1:] = 0
-    for kind, largest in ((np.int8, 127), (np.int16, 32_767)):
-        codes = np.empty(X.shape, dtype=kind)
-        steps, errors = np.empty((2, 20), dtype=dtype)
-        encode(freeze(X), largest, codes, steps, errors)
-        assert (np.abs(codes).max(axis=1)[X.any(axis=1)] == largest).all()
-        off = X - steps[:, None].astype(np.float64) * codes
-        assert (np.abs(off) <= 0.500001 * steps[:, None]).all()
-        length = np.linalg.norm(off, axis=1)
-        assert (errors >= length).all()
-        assert_allclose(errors, length, rtol=2e-6, atol=np.finfo(dtype).tiny * 2)
+    arrays = DenseItems(freeze(X)).to_arrays()
+    unit, steps = arrays["longest_0"][0], arrays["steps_0"][:70].astype(np.float64)
+    codes = arrays["codes_0"].transpose(0, 2, 1, 3).reshape(128, 40) - 128.0
+    assert (codes[:, 37:] == 0).all()
+    assert (codes[70:] == 0).all()
+    codes = codes[:70, :37]
+    assert_allclose(unit, np.linalg.norm(X.astype(np.float64), axis=1).max())
+    assert (np.abs(codes).max(axis=1)[X.any(axis=1)] == 127).all()
+    off = X / unit - steps[:, None] * codes
+    assert (np.abs(off) <= 0.500001 * steps[:, None]).all()
+    length, errors = np.linalg.norm(off, axis=1), arrays["errors_0"][:70]
+    assert (errors >= length).all()
+    assert_allclose(errors, length, rtol=2e-6, atol=3e-38)
+
+
+def make_spectrum(n_items, n_features=64, decay=0.9, seed=0):
+    """Return rows with a centre and axes of falling variance, in random directions."""
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
+    X = rng.standard_normal((n_items, n_features)) * decay ** np.arange(n_features)
+    return (X @ rotation + rng.random(n_features)).astype(np.float32)
+
+
+def test_graded_codes_depend_on_the_spectrum(monkeypatch):
+    # All axes of a sphere are alike: 8 bits take less time.
+    n = 16_384
+    monkeypatch.setattr(_dense_grades, "SMALLEST_BLOCK", 64 * n)
+    falling, sphere = make_spectrum(n), make_spectrum(n, decay=1.0)
+    assert DenseItems(make_spectrum(n - 1)).to_arrays()["graded_0"].size == 0
+    assert DenseItems(sphere).to_arrays()["graded_0"].size == 0
+    items = DenseItems(falling)
+    arrays = items.to_arrays()
+    n_8, n_4, n_2 = arrays["grades_0"]
+    assert 0 < n_8 + n_4 + n_2 < 64
+    assert arrays["graded_0"].shape[1] * 4 < 0.7 * 64
+    assert items.nbytes < 1.45 * falling.nbytes
+    assert_exact_search(items, make_spectrum(3, seed=1), falling, 10)
+
+
+@pytest.mark.parametrize("grades", [(64, 0, 0), (0, 64, 0), (0, 0, 64), (3, 9, 17)])
+def test_graded_bounds(grades, dtype, monkeypatch):
+    # The bound holds for every item, by float64 sums of what the arrays represent.
+    X = make_spectrum(1_000)
+    X[7] *= 30
+    chosen = np.array(grades, dtype=np.int64)
+    monkeypatch.setattr(_dense_grades, "_choose_grades", lambda *args: chosen)
+    with grades_of_small_blocks():
+        arrays = DenseItems(X.astype(dtype)).to_arrays()
+    codes = arrays["graded_0"].transpose(0, 2, 1, 3).reshape(1_024, -1)[:1_000]
+    axis, first, error = 0, 0, []
+    X = X / arrays["longest_0"] - arrays["centre_0"].astype(np.float64)
+    Z = X @ arrays["axes_0"].astype(np.float64)
+    for n, bits in zip(grades, (8, 4, 2), strict=True):
+        n_words = -(-n * bits // 32)
+        words = codes[:, first : first + 4 * n_words].reshape(1_000, n_words, 1, 4)
+        shifts = np.arange(0, 8, bits).reshape(-1, 1)
+        digits = ((words >> shifts) & (2**bits - 1)).reshape(1_000, -1)
+        assert (digits[:, n:] == 0).all()
+        steps = arrays["axis_steps_0"][axis : axis + n].astype(np.float64)
+        shown = steps * (digits[:, :n] - (2**bits - 1) / 2)
+        error.append(np.linalg.norm(Z[:, axis : axis + n] - shown, axis=1))
+        axis, first = axis + n, first + 4 * n_words
+    error.append(np.linalg.norm(Z[:, axis:], axis=1))
+    norms = codes[:, first:] * arrays["norm_steps_0"]
+    usual = np.setdiff1d(np.arange(1_000), arrays["outliers_0"])
+    assert 990 <= len(usual) <= 1_000
+    assert (norms[usual] >= np.array(error).T[usual] - arrays["margin_0"]).all()
+    assert_allclose(norms[usual], np.array(error).T[usual], atol=0.02)
+
+
+def test_damaged_grades_are_refused():
+    with grades_of_small_blocks():
+        items = DenseItems(make_spectrum(300))
+    arrays, Q = items.to_arrays(), make_spectrum(1)
+    assert arrays["graded_0"].size > 0
+    found = DenseItems.from_arrays(arrays).search(Q, 3)
+    assert_array_equal(found[1], items.search(Q, 3)[1])
+    for name, change in {
+        "grades_0": set_at(1, 65),
+        "axes_0": lambda a: a[:-1, :-1].copy(),
+        "graded_0": lambda a: a[:, :-1].copy(),
+        "outliers_0": lambda a: np.array([300], dtype=np.int32),
+        "norm_steps_0": lambda a: a[:3],
+    }.items():
+        with pytest.raises(ValueError, match="damaged"):
+            DenseItems.from_arrays(damage(arrays, name, change)).search(Q, 3)
+
+
+def test_codes_of_an_earlier_version_are_computed_again(dtype):
+    rng = np.random.default_rng(0)
+    D, Q = rng.random((300, 40)).astype(dtype), rng.random((3, 40)).astype(dtype)
+    items = DenseItems(D, block_length=100)
+    items.remove([5, 250])
+    arrays = items.to_arrays()
+    for i in range(3):
+        arrays[f"codes_{i}"] = np.zeros((100, 40), dtype=np.int8)
+    verified = []
+    opened = DenseItems.from_arrays(arrays, verify=verified.extend)
+    assert set(verified) == {"lengths", "alive", "items_0", "items_1", "items_2"}
+    for one, two in zip(opened.search(Q, 9), items.search(Q, 9), strict=True):
+        assert_array_equal(one, two)
+    del arrays["items_1"]
+    with pytest.raises(ValueError, match="damaged"):
+        DenseItems.from_arrays(arrays)
 
 
 @settings(max_examples=30, deadline=None)
@@ -566,7 +780,7 @@ def test_short_numbers_find_nearly_the_same(stored):
     assert_allclose(scores, expected, rtol=0.05)
 
 
-def test_faiss_refuses_what_it_cannot_make():
+def test_invalid_factories_of_faiss_are_refused():
     pytest.importorskip("faiss")
     D = np.ones((20, 4), dtype=np.float32)
     with pytest.raises(ValueError, match="factory='Fat'"):
@@ -583,5 +797,5 @@ def test_faiss_refuses_what_it_cannot_make():
 def test_missing_package_names_its_extra(backend, package, monkeypatch):
     for name in (package, f"{package}.index"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=rf"sklearn-simlearn\[{package}\]"):
+    with pytest.raises(ImportError, match=rf"\.\[{package}\]"):
         backend(np.ones((3, 2)))

@@ -228,7 +228,7 @@ def test_values_that_single_precision_makes_zero_are_not_stored():
         ((1, 1_001), 1, "sparsevec", True, "1,000 non-zeros.*n_components"),
     ],
 )
-def test_limits_are_said_with_their_remedy(shape, density, stored, in_graph, message):
+def test_errors_at_limits_name_the_remedy(shape, density, stored, in_graph, message):
     X = sparse.csr_array(np.ones(shape)) if density else sparse.csr_array(shape)
     with pytest.raises(ValueError, match=message):
         as_stored(X, stored, in_graph=in_graph)
@@ -399,6 +399,7 @@ def test_filters_choose_by_metadata(kind, rng, connection):
         ({"price": None}, frame.price.isna()),
         ({"price": {"!=": None}}, frame.price.notna()),
         ({"price": {">": 3}}, frame.price > 3),
+        ({"price": (">", 3)}, frame.price > 3),
         ({"sold": True, "year": [2000, 2001, 2002]}, frame.sold & (frame.year < 2003)),
         ({"seen": {"<=": datetime(2024, 1, 1, 3)}}, frame.seen.dt.hour <= 3),
         ({"day": day}, frame.day == date(2024, 1, 9)),
@@ -406,12 +407,51 @@ def test_filters_choose_by_metadata(kind, rng, connection):
         ([5, 7, 1000], frame.index.isin([5, 7])),
         ({"id": {"<": 4}}, frame.index < 4),
     ]:
-        expected = SimilarityIndex(index.estimator_).fit(X)
-        expected = expected.search(X[:3], k=70, filter=np.asarray(mask))
+        in_memory = SimilarityIndex(index.estimator_).fit(X, metadata=make_frame(kind))
+        expected = in_memory.search(X[:3], k=70, filter=np.asarray(mask))
         assert_same(index.search(X[:3], k=70, filter=filter), expected)
+        if "id" not in filter:
+            assert_array_equal(in_memory.search(X[:3], 70, filter=filter), expected)
+    filters = [{"year": 2003}, None, [5, 7]]
+    assert_same(
+        index.search(X[:3], k=70, filter=filters),
+        in_memory.search(X[:3], k=70, filter=filters),
+    )
 
 
-def test_what_is_excluded_is_not_found(rng, connection):
+def test_results_have_the_columns_of_the_table(rng, connection):
+    X = rng.normal(size=(20, 4))
+    index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
+    index.fit(
+        X, metadata=pd.DataFrame({"year": np.arange(20), "name": list("ab" * 10)})
+    )
+    result = index.search(X[:2], k=3)
+    assert [[row["year"] for row in rows] for rows in result.metadata] == (
+        result.ids.tolist()
+    )
+    assert list(result.to_frame()) == ["query", "rank", "id", "score", "year", "name"]
+    result = index.search(X[:1], k=2)
+    index.remove([0])
+    assert result.metadata[0][0] == {}
+    bare = PostgresIndex(CosineSimilarity(use_idf=False), connection, "bare").fit(X)
+    assert bare.search(X[:1]).metadata is None
+
+
+@pytest.mark.parametrize("stored", ["vector", "halfvec", "sparsevec"])
+def test_explanations_add_up_to_the_score(stored, rng, connection):
+    X = sparse.random_array((30, 6), density=0.6, rng=rng, format="csr")
+    index = PostgresIndex(
+        CosineSimilarity(use_idf=False), connection, "items", stored=stored
+    ).fit(X)
+    scores, ids = index.search(X[:3], k=4)
+    explained = index.explain(X[:3], ids)
+    assert_allclose([[e.score for e in row] for row in explained], scores, rtol=1e-3)
+    assert {part.name for part in explained[0][0].parts} <= {f"x{i}" for i in range(6)}
+    with pytest.raises(ValueError, match=r"no items with the ids \[99\]"):
+        index.explain(X[:1], [99])
+
+
+def test_excluded_items_are_not_found(rng, connection):
     X = rng.normal(size=(30, 4))
     names = [f"item {i}" for i in range(30)]
     index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
@@ -566,17 +606,17 @@ def test_wrong_parameters_are_refused_before_connecting(params, message):
         PostgresIndex(Normalizer(), **params).fit(np.eye(3))
 
 
-def test_without_psycopg_the_error_says_what_to_install(monkeypatch):
+def test_without_psycopg_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(
-        sys.modules, "sklearn_simlearn.index.postgres._table", raising=False
+        sys.modules, "sklearn_simlearn.index.postgres._server", raising=False
     )
-    monkeypatch.delattr("sklearn_simlearn.index.postgres._table", raising=False)
-    with pytest.raises(ImportError, match=r"sklearn-simlearn\[pgvector\]"):
+    monkeypatch.delattr("sklearn_simlearn.index.postgres._server", raising=False)
+    with pytest.raises(ImportError, match=r"\.\[pgvector\]"):
         PostgresIndex(Normalizer(), "host=/nowhere", "items").fit(np.eye(3))
 
 
-def test_what_is_no_inner_product_is_refused(rng, connection):
+def test_similarities_without_encodings_are_refused(rng, connection):
     X = rng.normal(size=(6, 6))
     index = PostgresIndex(SelectiveMatchKernel(n_dims=3), connection, "items")
     with pytest.raises(TypeError, match="not an inner-product"):
@@ -675,7 +715,7 @@ def test_attach_compares_in_the_precision_of_the_table(rng, connection):
             index.attach(X_other, np.arange(30))
 
 
-def test_attach_says_what_a_table_lacks(connection):
+def test_attach_names_what_a_table_lacks(connection):
     run(
         connection,
         "CREATE TABLE t (id bigint, item vector(3), u uuid, k text)",
@@ -791,7 +831,7 @@ index.add(X, ids=np.arange(1000, 6000))
 """
 
 
-def test_a_client_that_is_killed_leaves_the_table_as_it_was(rng, connection):
+def test_a_killed_client_leaves_the_table_unchanged(rng, connection):
     X = rng.normal(size=(1100, 8))
     index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items").fit(X)
     index.remove(np.arange(1000, 1100))
@@ -863,7 +903,7 @@ def test_eight_clients_search_while_one_adds(rng, connection):
     assert index.search(Q, k=10)[1].tolist() == states[-1]
 
 
-def test_writers_neither_collide_nor_wait_for_ever(rng, connection):
+def test_concurrent_writers_do_not_collide(rng, connection):
     X = rng.normal(size=(400, 4))
     model = CosineSimilarity(use_idf=False).fit(X)
     with ConnectionPool(connection, min_size=1, max_size=4, open=True) as pool:
@@ -896,7 +936,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_names_and_sql_in_values_do_no_harm(name, rng, connection):
+def test_names_are_quoted_and_values_are_bound(name, rng, connection):
     X = rng.normal(size=(12, 4))
     run(connection, "CREATE TABLE victim (id int)", "INSERT INTO victim VALUES (1)")
     item_column = name[:30] + " item" if len(name) < 60 else "item"

@@ -223,7 +223,7 @@ def test_groups_and_blocks_of_queries(counts, client, monkeypatch):
     assert_allclose(found[0], expected[0], rtol=1e-12)
     assert_array_equal(found[1], expected[1])
     expected = index.search(X[:12], 6, exclude=np.arange(12))
-    monkeypatch.setattr("sklearn_simlearn.index.sharded._index.MESSAGE", 1)
+    monkeypatch.setattr("sklearn_simlearn.index.sharded._search.MESSAGE", 1)
     with sklearn.config_context(working_memory=0.01):
         assert_same(index.search(X[:12], 6, exclude=np.arange(12)), expected)
 
@@ -279,7 +279,7 @@ def test_upsert_and_results(client, points):
         (lambda: index.upsert(X[:2], ["a", "a"], describe([1, 2])), "unique"),
         (lambda: index.upsert(X[:1], ["a"]), "has metadata"),
         (lambda: index.upsert(da.from_array(X[:4]), names[:4]), "in the memory"),
-        (lambda: index.search(X, filter={"row": 3}), "filter must be a boolean mask"),
+        (lambda: index.search(X, filter="row"), "filter must be a boolean mask"),
         (lambda: index.search(X, k=True), "k must be"),
     ]:
         state = index._state
@@ -362,7 +362,7 @@ def test_every_source_gives_the_same_index(client, points, tmp_path):
     assert_same(index.search(wide[:30], 12), one.search(wide[:30], 12))
 
 
-def test_what_is_refused(client, points, tmp_path):
+def test_invalid_arguments_are_refused(client, points, tmp_path):
     X = points
     for source, options, message in [
         (da.from_array(X, chunks=(100, 6)), {"ids": np.arange(399)}, "one entry per"),
@@ -509,19 +509,19 @@ def end_the_worker(table):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_query_that_takes_its_workers_along(client, all_workers, points):
+def test_a_query_that_kills_its_workers(client, all_workers, points):
     metadata = pd.DataFrame({"row": np.arange(400)})
     index = ShardedIndex(COSINE, n_shards=1).fit(points, metadata=metadata)
     expected = index.search(points[:9])
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        pytest.raises(RuntimeError, match="2 workers were lost"),
+        pytest.raises(RuntimeError, match="workers were lost"),
     ):
         index.search(points[:9], filter=end_the_worker)
     assert_same(index.search(points[:9]), expected)
 
 
-def test_a_shard_that_cannot_be_had(client, all_workers, points, tmp_path):
+def test_an_unavailable_shard(client, all_workers, points, tmp_path):
     paths = [tmp_path / f"{i}.npy" for i in range(3)]
     for path, part in zip(paths, np.split(points[:300], 3), strict=True):
         np.save(path, part)
@@ -740,7 +740,7 @@ def test_oasis_on_all_kinds_of_partitions(counts, client):
     assert by_default.score(X, y) > start.score(X, y) - 0.01
 
 
-def test_what_cannot_be_learned(digits, client):
+def test_targets_that_cannot_be_learned(digits, client):
     _, y, (X, _), _ = digits
     for call, error, message in [
         (lambda: OASIS().fit(X, y[:5]), ValueError, "one entry per row"),

@@ -1,0 +1,65 @@
+"""Check of CSR rows against SciPy and NumPy."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from sklearn_simlearn._core._rows_fast import check_csr
+from sklearn_simlearn._core.rows import canonical_csr
+
+
+def check(indptr, columns, values, n_columns=5, low=0.1, high=10.0, dtype=np.float64):
+    arrays = (np.array(part, dtype=np.int32) for part in (indptr, columns))
+    return check_csr(*arrays, np.array(values, dtype=dtype), n_columns, low, high)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (([0, 2, 2, 3], [0, 4, 1], [1, -2, 3]), (True, True)),
+        (([0], [], []), (True, True)),
+        (([0, 2], [1, 1], [1, 2]), (False, False)),
+        (([0, 2], [2, 1], [1, 2]), (False, False)),
+        (([0, 2], [1, 5], [1, 2]), (False, False)),
+        (([0, 2], [-1, 2], [1, 2]), (False, False)),
+        (([0, 2], [1, 2], [1, 0]), (False, False)),
+        (([0, 2, 1], [1, 2], [1, 2]), (False, False)),
+        (([0, 9, 2], [1, 2], [1, 2]), (False, False)),
+        (([0, -3, 2], [1, 2], [1, 2]), (False, False)),
+        (([1, 2], [1, 2], [1, 2]), (False, False)),
+        (([0, 1], [1, 2], [1, 2]), (False, False)),
+        (([0, 2], [1, 2], [1]), (False, False)),
+        (([0, 2], [1, 2], [1, np.nan]), (True, False)),
+        (([0, 2], [1, 2], [1, -np.inf]), (True, False)),
+        (([0, 2], [1, 2], [1, 11]), (True, False)),
+        (([0, 2], [1, 2], [0.01, 0.01]), (True, False)),
+        (([0, 2], [1, 2], [0.01, 1]), (True, True)),
+    ],
+)
+def test_faults_of_rows(parts, expected, dtype):
+    assert check(*parts, dtype=dtype) == expected
+
+
+def test_canonical_rows_are_not_copied(rng, dtype):
+    X = sparse.random_array((9, 8), density=0.3, rng=rng, format="csr", dtype=dtype)
+    X.sort_indices()
+    assert canonical_csr(X) is X
+    wide = X.copy()
+    wide.indices, wide.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    narrow = canonical_csr(wide)
+    assert narrow.indices.dtype == narrow.indptr.dtype == np.int32
+    assert wide.indices.dtype == np.int64
+    assert (narrow != X).nnz == 0
+
+
+def test_flags_that_are_wrong(rng):
+    X = sparse.random_array((9, 8), density=0.5, rng=rng, format="csr")
+    expected = X.toarray()
+    X.indices[: X.indptr[1]] = X.indices[: X.indptr[1]][::-1].copy()
+    X.data[: X.indptr[1]] = X.data[: X.indptr[1]][::-1].copy()
+    X.has_canonical_format = X.has_sorted_indices = True
+    before = X.indices.copy()
+    found = canonical_csr(X)
+    assert (np.diff(found.indices[: found.indptr[1]]) > 0).all()
+    np.testing.assert_array_equal(found.toarray(), expected)
+    np.testing.assert_array_equal(X.indices, before)

@@ -1,0 +1,152 @@
+"""Test the command ``serve`` in a new process."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+pytest.importorskip("uvicorn")
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.similarities import CosineSimilarity
+
+
+@contextmanager
+def serve(folder, *options):
+    """Serve an index in a process; return the address. It must not write errors."""
+    SimilarityIndex(CosineSimilarity(use_idf=False)).fit(np.eye(3)).save(folder)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "sklearn_simlearn", "serve", folder),
+            *("--port", "0", *options),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {folder.name} (read-only) on http://127.")
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode in (0, -15)
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_service_answers_and_stops(workers, tmp_path):
+    with serve(tmp_path, "--workers", str(workers)) as address:
+        answer = urllib.request.urlopen(f"{address}health", timeout=120).read()
+        assert json.loads(answer)["indexes"] == {tmp_path.name: 3}
+
+
+BODY = b'{"queries": [{"vector": [1, 0, 0]}]}'
+SEARCH = b"POST /indexes/NAME/search HTTP/1.1\r\nHost: localhost\r\n"
+JSON = b"Content-Type: application/json\r\n"
+
+# Requests that a client library would not send, and their status; 0 for no answer.
+RAW = {
+    "two lengths": (
+        SEARCH + JSON + b"Content-Length: 5\r\nContent-Length: 36\r\n\r\n" + BODY,
+        (400,),
+    ),
+    "length and chunks": (
+        SEARCH
+        + JSON
+        + b"Content-Length: 36\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        + b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        (400,),
+    ),
+    "negative length": (SEARCH + JSON + b"Content-Length: -1\r\n\r\n", (400,)),
+    "text as length": (SEARCH + JSON + b"Content-Length: x\r\n\r\n", (400,)),
+    "huge length": (
+        SEARCH + JSON + b"Content-Length: 99999999999999\r\n\r\n" + BODY,
+        (0, 400, 413),
+    ),
+    "truncated body": (SEARCH + JSON + b"Content-Length: 99\r\n\r\n" + BODY, (0, 400)),
+    "bad chunk": (
+        SEARCH + JSON + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n",
+        (0, 400),
+    ),
+    "other encoding": (
+        SEARCH + JSON + b"Transfer-Encoding: gzip\r\n\r\n" + BODY,
+        (0, 400, 501),
+    ),
+    "huge header": (
+        SEARCH + b"X: " + 200_000 * b"x" + b"\r\n\r\n",
+        (0, 400, 431),
+    ),
+    "huge address": (
+        b"GET /" + 200_000 * b"x" + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        (0, 400, 414, 431),
+    ),
+    "folded header": (
+        SEARCH + JSON + b"X: a\r\n b\r\nContent-Length: 36\r\n\r\n" + BODY,
+        (200, 400),
+    ),
+    "NUL in a header": (SEARCH + b"X: \0\r\n\r\n", (400,)),
+    "no host": (b"GET /health HTTP/1.1\r\n\r\n", (400,)),
+    "other host": (b"GET /health HTTP/1.1\r\nHost: evil.org\r\n\r\n", (400,)),
+    "two hosts": (
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.org\r\n\r\n",
+        (200, 400),
+    ),
+    "forwarded host": (
+        b"GET / HTTP/1.1\r\nHost: evil.org\r\nX-Forwarded-Host: localhost\r\n\r\n",
+        (400,),
+    ),
+    "climbing": (
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        (404,),
+    ),
+    "NUL in the address": (
+        b"GET /indexes/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        (404,),
+    ),
+    "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00" + 100 * b"\xff" + b"\r\n\r\n", (400,)),
+    "no line": (b"\r\n\r\n\r\n", (0, 400)),
+    "other method": (b"BREW /health HTTP/1.1\r\nHost: localhost\r\n\r\n", (400, 405)),
+}
+
+
+def send(host, port, request, *, close):
+    """Return the answer to raw bytes; empty if the service only closes the connection.
+
+    The service may answer and close before the client does, so that closing the client's
+    side, or reading, finds a connection that is gone.
+    """
+    with socket.create_connection((host, port), timeout=120) as connection:
+        try:
+            connection.sendall(request)
+            if close:
+                connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the answer may still be there
+        try:
+            return connection.recv(2**16)
+        except ConnectionResetError:
+            return b""
+
+
+def test_malformed_requests(tmp_path):
+    with serve(tmp_path) as address:
+        host, port = re.search(r"//(.*):(\d+)/", address).groups()
+        for name, (request, expected) in RAW.items():
+            request = request.replace(b"NAME", tmp_path.name.encode())
+            # Status 0: the service waits for the rest of the request.
+            answer = send(host, int(port), request, close=0 in expected)
+            head = answer.split(b"\r\n", 1)[0].split()
+            status = int(head[1]) if head else 0
+            assert status in expected, (name, answer[:300])
+            assert b"Traceback" not in answer
+        answer = urllib.request.urlopen(f"{address}health", timeout=120).read()
+        assert json.loads(answer)["status"] == "ok"
