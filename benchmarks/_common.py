@@ -1,7 +1,7 @@
-"""What the benchmark scripts share: the data they read and the tables they print.
+"""Data and tables that the benchmark scripts share.
 
 The data sets are not part of the project. `SIMLEARN_DATA` names the folder that holds
-them; a script that needs a file says so and stops where it is missing.
+them. If a file that a script needs is missing, the script names it and stops.
 """
 
 import os
@@ -14,7 +14,7 @@ from scipy import sparse
 
 
 def load(name):
-    """The arrays of a data file."""
+    """Return the arrays of a data file."""
     folder = os.environ.get("SIMLEARN_DATA")
     path = Path(folder or ".") / name
     if folder is None or not path.exists():
@@ -23,7 +23,7 @@ def load(name):
 
 
 def as_counts(arrays, dtype=np.float64):
-    """The CSR matrix of a data file of word counts."""
+    """Return the CSR matrix of a data file of word counts."""
     return sparse.csr_array(
         (arrays["data"].astype(dtype), arrays["indices"], arrays["indptr"]),
         shape=tuple(arrays["shape"]),
@@ -31,7 +31,7 @@ def as_counts(arrays, dtype=np.float64):
 
 
 def load_mnist(n_components=260, dtype=np.float32):
-    """All 70,000 images after PCA, rows of unit length, the 10,000 test images last."""
+    """Return 70,000 images after PCA, of unit length, the 10,000 test images last."""
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
@@ -44,7 +44,7 @@ def load_mnist(n_components=260, dtype=np.float32):
 
 
 def best_seconds(function, *, repeat=3):
-    """Shortest of several runs: the one the rest of the machine disturbed least."""
+    """Return the shortest time of several runs, which was disturbed least."""
     seconds = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -54,7 +54,7 @@ def best_seconds(function, *, repeat=3):
 
 
 def print_table(header, rows):
-    """Aligned columns, the first to the left and the others to the right."""
+    """Print aligned columns, the first to the left and the others to the right."""
     table = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:

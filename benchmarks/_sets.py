@@ -1,7 +1,7 @@
-"""The labelled sets that learners are judged on, and the ways to split them.
+"""Labelled sets for the evaluation of learners, and splits of them.
 
-Sets of this project's own (digits, digit words) are always there; the others are read
-from the folder that `SIMLEARN_DATA` names, and left out where they are missing.
+The sets of the package (digits, digit words) are always available. The others are read
+from the folder that `SIMLEARN_DATA` names, and are skipped if they are missing.
 """
 
 import os
@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn_simlearn.datasets import load_digit_words
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 
-# Samples of one class that are used, so that the large sets take minutes.
+# Largest number of samples of one class, so that the large sets take minutes.
 MAX_PER_CLASS = 400
 
 
@@ -58,7 +58,7 @@ def _caltech():
 
 
 def _reuters():
-    """Documents of one topic, of topics with at least ten of them."""
+    """Return documents of one topic, of topics with at least ten documents."""
     arrays = load("reuters_modapte_bow.npz")
     start, topics = arrays["label_indptr"], arrays["label_indices"].astype(np.int64)
     X, single = as_counts(arrays), np.flatnonzero(np.diff(start) == 1)
@@ -109,7 +109,7 @@ SETS = {
 
 
 def available_sets():
-    """Names of the sets whose file is at hand."""
+    """Return the names of the sets whose files exist."""
     folder = Path(os.environ.get("SIMLEARN_DATA", "."))
     return [
         name for name, (_, file) in SETS.items() if not file or (folder / file).exists()
@@ -117,14 +117,14 @@ def available_sets():
 
 
 def load_set(name):
-    """Samples and labels of a set, in a random order of its own."""
+    """Return the samples and labels of a set in a fixed random order."""
     X, y = SETS[name][0]()
     y = y.astype(np.int64)
     order = np.random.default_rng(0).permutation(_at_most(y, MAX_PER_CLASS))
     return X[order], y[order]
 
 
-# What is held out: samples of each class, or classes.
+# Protocols: samples of each class are held out, or classes.
 SPLITTERS = {
     "samples": partial(StratifiedShuffleSplit, test_size=0.5),
     "30 % of samples": partial(StratifiedShuffleSplit, test_size=0.3),
@@ -133,13 +133,13 @@ SPLITTERS = {
 
 
 def split_set(X, y, protocol, seed):
-    """Training and test rows."""
+    """Return training and test rows."""
     splitter = SPLITTERS[protocol](n_splits=1, random_state=seed)
     return next(splitter.split(np.zeros((len(y), 1)), y))
 
 
 def _at_most(y, n):
-    """Rows of at most n samples of each class; the label -1 is no class."""
+    """Return rows of at most n samples of each class; -1 means no class."""
     order = np.random.default_rng(0).permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     sorted_y = y[order]

@@ -1,12 +1,12 @@
-"""AngularBilinearRanker: speed against LinearSVC, and choices that can do harm.
+"""AngularBilinearRanker: speed compared with LinearSVC, and risky parameters.
 
     SIMLEARN_DATA=... python benchmarks/bench_angular.py [speed] [query]
     SIMLEARN_DATA=... python benchmarks/bench_angular.py choices [SET ...]
 
-The first two parts, both if none is named, are on MNIST in the paper's plain form,
-whose tables are in ``python -m benchmarks.papers kuang``. `choices` has "hard"
-candidates, and what a hold-out by samples does to new objects; `bench_defaults.py` has
-the defaults.
+Without arguments, the first two parts run. They use MNIST and the paper's plain form,
+whose tables are in ``python -m benchmarks.papers kuang``. `choices` measures "hard"
+candidates, and a hold-out by samples on new objects; `bench_defaults.py` measures the
+defaults.
 """
 
 import os
@@ -15,7 +15,7 @@ import time
 import warnings
 from functools import partial
 
-# A thread that waits must not count as busy; read when OpenMP is loaded.
+# A waiting thread must not count as busy. OpenMP reads this when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
@@ -39,7 +39,7 @@ plain = partial(AngularBilinearRanker, holdout=None, n_neighbors=10)
 
 
 def split():
-    """1,000 queries at random, and the other 69,000 as database and training data."""
+    """Return 1,000 random queries, and the other 69,000 rows as training data."""
     X, y = load_mnist()
     order = np.random.RandomState(0).permutation(len(X))
     queries, rest = order[:N_QUERIES], np.sort(order[N_QUERIES:])
@@ -50,7 +50,7 @@ def split():
 
 
 def speed(data):
-    """1,000 problems of 25 x 25 triplets in 260 dimensions, at sigma = 0."""
+    """Time 1,000 problems of 25 x 25 triplets in 260 dimensions, at sigma = 0."""
     *_, X, y = data
     X, y = X[:10_000].astype(np.float64), y[:10_000]
     rng = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def speed(data):
         differences = [theirs / optimum - 1, 1 - ours / optimum, theirs / ours - 1]
         checks.append([f"C = {C:g}", *(f"{np.max(x):.1e}" for x in differences)])
         checks[-1] += [f"{np.mean(differences[-1]):.1e}", np.sum(~converged)]
-        # LinearSVC's default tolerance is the coarser one: once more, with a finer.
+        # LinearSVC's default tolerance is coarser, so it is also run with a finer one.
         _, fine, _ = solve_by_liblinear(
             X, problems[:100], C, tol=1e-6, max_iter=100_000
         )
@@ -90,18 +90,16 @@ def speed(data):
     header = ["", "LinearSVC", "solver", "on 2 threads", "fit_triplets"]
     header += ["LinearSVC / solver", "/ fit_triplets", "1 / 2 threads", "CPU"]
     print_table(header, lines)
-    print(
-        "\nObjectives where LinearSVC converged, relative; the largest of all but for"
-    )
-    print("the column of means")
+    print("\nRelative differences of the objectives where LinearSVC converged: the")
+    print("largest, except for the column of means")
     header = ["", "LinearSVC above optimum", "ours below", "apart", "apart, mean"]
     header += ["LinearSVC late", "apart, LinearSVC tol=1e-6"]
     print_table(header, checks)
 
 
 def solve_by_liblinear(X, problems, C, **options):
-    """Seconds in all, primal objectives, and which converged."""
-    sign = np.where(np.arange(625) % 2, 1, -1)  # LinearSVC wants two classes
+    """Return the total seconds, primal objectives, and a mask of convergence."""
+    sign = np.where(np.arange(625) % 2, 1, -1)  # LinearSVC needs two classes
     svc = LinearSVC(C=C, loss="hinge", dual=True, fit_intercept=False, **options)
     warnings.simplefilter("ignore", ConvergenceWarning)  # counted instead
     seconds, objective, converged = 0.0, [], []
@@ -119,10 +117,10 @@ def solve_by_liblinear(X, problems, C, **options):
 
 
 def solver_seconds(X, rows, triplets, C):
-    """Seconds for Gram matrices and SMO, on one thread and on two.
+    """Return the seconds for Gram matrices and SMO, on one thread and on two.
 
-    The last figure is the CPU time of the one over that of the busier of the two: the
-    gain by the second thread where its core is free.
+    The last figure is the CPU time on one thread, divided by that of the busier of two
+    threads: the gain by the second thread if its core is free.
     """
     query = np.searchsorted(rows, triplets[:, 0])
     blocks = blocks_of_triplets(query, triplets[:, 1], triplets[:, 2])
@@ -156,7 +154,7 @@ def solver_seconds(X, rows, triplets, C):
 
 
 def query(data):
-    """What a surrogate costs beside the search it is for."""
+    """Time to compute surrogates, compared with the time of the search."""
     X_query, _, X, y = data
     ranker = plain(n_references=1000, n_jobs=2, random_state=0).fit(X, y)
     items = ranker.transform_database(X)
@@ -183,7 +181,7 @@ CHOICES |= {
 
 
 def choices(names):
-    """By known classes and by new objects, over three splits."""
+    """Measure on known classes and on new objects, over three splits."""
     warnings.simplefilter("ignore", UserWarning)  # too few classes keep the start
     lines = []
     for name in names or available_sets():

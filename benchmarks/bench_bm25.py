@@ -28,7 +28,7 @@ METHODS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 
 
 def read(name):
-    """Counts of the documents and the queries, and the judgements."""
+    """Return counts of the documents and the queries, and the judgements."""
     file, queries, relevance = SETS[name]
     arrays = load(file)
     return tuple(

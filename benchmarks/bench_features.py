@@ -1,14 +1,14 @@
-"""Features of images: agreement with stored ones, speed against FAISS, memory.
+"""Features of images: agreement with stored features, speed, memory.
 
     python benchmarks/bench_features.py [PART ...] [--descriptors 1000000] [--threads 2]
 
-PART is photographs, levels, assignment, vlad or large; all but the last without an
-argument.
+PART is photographs, levels, assignment, vlad or large. The default is all except the
+last.
 They read ukbench_sample80.npz, the vocabulary and the counts of UKbench from
-SIMLEARN_DATA. The 80 photographs are decoded and described anew; their words are
+SIMLEARN_DATA. The 80 photographs are decoded and described again; their words are
 compared with the stored ones, feature by feature. Assignment is timed on their
 descriptors, repeated and shuffled. "large" needs no data: it learns 500,000 words from
-synthetic descriptors in a file, which takes some 10 minutes of one core.
+synthetic descriptors in a file, which takes about 10 minutes on one core.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def describe_photographs(n_threads):
 
 
 def compare_words(features, words, n_threads):
-    """Features are matched by their place; those without a match differ."""
+    """Match features by their position; count those with the same word."""
     stored = load("ukbench1000_geometry.npz")
     found = VisualVocabulary.from_words(words, n_jobs=n_threads).assign(features)
     n_stored = stored["offsets"][len(features)]
@@ -96,7 +96,7 @@ def compare_words(features, words, n_threads):
 
 
 def compare_rankings(features, words, y, n_threads):
-    """tf-idf on the 80 photographs, and on all 1,000 with the 80 rows replaced."""
+    """Measure tf-idf on 80 photographs, and on all 1,000 with 80 rows replaced."""
     arrays = load("ukbench1000_bovw20k.npz")
     stored = as_counts(arrays, np.float32)
     n = len(features)
@@ -133,7 +133,7 @@ def compare_rankings(features, words, y, n_threads):
 
 
 def compare_levels(features, y, n_threads, n_seeds=3):
-    """k-means of all words at once, and in two levels: means over some seeds."""
+    """Compare k-means of all words at once with two levels: means over some seeds."""
     table = []
     for n_words in (500, 2000, 8000):
         for search in ("exact", "hnsw"):
@@ -180,8 +180,8 @@ def time_assignment(descriptors, words, options):
             words, search=search, n_jobs=options.threads
         )
         assign[search] = vocabulary.find_words
-    # By turns and in seconds of the processor, so that whatever else the machine does
-    # slows all of them alike.
+    # Alternately and in CPU seconds, so that other load on the machine slows all of
+    # them equally.
     seconds, n_equal = dict.fromkeys(assign, 0.0), dict.fromkeys(assign, 0)
     for part in np.array_split(X, 20):
         found = {}
@@ -223,7 +223,7 @@ def time_vlad(features, n_threads):
 
 
 def learn_many_words(options, n_components=128, n_images=10_000):
-    """Time and memory of a large vocabulary of descriptors that are mapped."""
+    """Measure time and memory of a large vocabulary of memory-mapped descriptors."""
     rng = np.random.default_rng(0)
     centers = rng.gamma(0.5, 20, (20_000, n_components)).astype(np.float32)
     directions = rng.normal(size=(16, n_components)).astype(np.float32)
@@ -275,7 +275,7 @@ def write_descriptors(path, shape, centers, directions, rng):
 
 
 def draw(centers, directions, n, rng):
-    """Descriptors around some centres, in few directions, in the range of SIFT."""
+    """Draw descriptors around some centres, in few directions, in SIFT's range."""
     noise = rng.normal(0, 12, (n, len(directions))).astype(np.float32) @ directions
     values = centers[rng.integers(0, len(centers), n)] + noise
     return np.clip(values, 0, 255)

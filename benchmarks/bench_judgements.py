@@ -1,18 +1,23 @@
 """Learning from judgements of queries against documents: NFCorpus and Cranfield.
 
-    SIMLEARN_DATA=... python benchmarks/bench_judgements.py [PART ...] [--quick]
+    SIMLEARN_DATA=... python benchmarks/bench_judgements.py [PART ...] [--only NAME ...]
 
 test      NFCorpus: all training queries, measured on the test queries
 folds     Cranfield: five folds over the queries
 splits    10 random splits of each collection with 20, 50, 100 and 200 training queries,
-          measured on all other queries: the difference to the start, its worst split,
-          and how often `holdout_gain_` is within two standard errors of it
-documents the same splits with 100 queries, and half of the documents new
+          measured on all other queries: the difference to the start with its standard
+          error over splits, its worst split, and how often `holdout_gain_` is within
+          two standard errors of it. 1,000 queries of NFCorpus are used
+documents the same splits, with half of the documents new
+models    queries of one embedding model search an index of another: MiniLM and latent
+          semantic analysis of the words
+triplets  NFCorpus: 50,000 hard triplets, with and without a hold-out of queries
 scale     100,000 documents and 1,000,000 judgements: time and memory of a fit
 
-`--data FOLDER` takes the place of SIMLEARN_DATA. Times are CPU seconds of one core.
-"sum" adds the cosine and BM25, each divided by its largest value per query, with equal
-weights. "RRF" adds 1 / (60 + rank).
+`--data FOLDER` replaces SIMLEARN_DATA. Times are CPU seconds of one core,
+with the hold-out. "sum" adds the cosine and BM25, each divided by its largest value per
+query, with equal weights. "RRF" adds 1 / (60 + rank). A linear adapter by torch and
+nudge-ft are compared if they are installed.
 """
 
 import argparse
@@ -20,20 +25,31 @@ import os
 import resource
 import time
 import warnings
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from _adapters import list_adapters
 from _common import as_counts, load, print_table
 from scipy import sparse
 from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from sklearn_simlearn import (
     OASIS,
     AngularBilinearRanker,
+    EmbeddingModelMap,
     HistogramRankSVM,
     QueryDocumentMap,
     SparseMahalanobisLearner,
 )
+from sklearn_simlearn.compose import SimilarityUnion, make_retrieval_pipeline
 from sklearn_simlearn.metrics import (
     Judgements,
     average_precision,
@@ -45,6 +61,9 @@ from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 PARTS = ("data", "indices", "indptr", "shape")
 
+# Number of queries of NFCorpus in the splits.
+N_IN_SPLITS = 1000
+
 MEASURES = {
     "nDCG@10": lambda R, S: ndcg_at_k(R, S, k=10),
     "P@1": lambda R, S: precision_at_k(R, S, k=1),
@@ -52,13 +71,23 @@ MEASURES = {
     "MAP": average_precision,
 }
 
-# Learners by the side that they read: vectors of the model, or counts of words.
+
+def make_union(part="passthrough"):
+    """Return BM25 of the words and a similarity of the vectors."""
+    bm25 = make_retrieval_pipeline(
+        CountVectorizer(analyzer=str.split), BM25Similarity()
+    )
+    parts = [("bm25", bm25, "words"), ("vectors", part, slice(1, None))]
+    return SimilarityUnion(parts, random_state=0)
+
+
+# Learners by their input: vectors of the model, counts of words, or frames of both.
 LEARNERS = {
     "OASIS": ("vectors", OASIS(random_state=0)),
     "angular": ("vectors", AngularBilinearRanker(random_state=0)),
     "histogram": ("words", HistogramRankSVM(random_state=0)),
     "Mahalanobis": ("words", SparseMahalanobisLearner(random_state=0)),
-    "maps of queries": (
+    "map of queries": (
         "vectors",
         QueryDocumentMap("queries", shift=False, random_state=0),
     ),
@@ -73,15 +102,31 @@ LEARNERS = {
         "vectors",
         QueryDocumentMap(max_iter=200, random_state=0),
     ),
+    "BM25 + cosine": ("both", make_union()),
+    "BM25 + maps of both": (
+        "both",
+        make_union(QueryDocumentMap(shift=False, random_state=0)),
+    ),
+    "BM25 + QueryDocumentMap": ("both", make_union(QueryDocumentMap(random_state=0))),
 }
-QUICK = ("shift", "QueryDocumentMap")
 
-# Rows of the tables of splits; the others take too long for 80 fits.
-IN_SPLITS = ("OASIS", "maps of queries", "maps of both", "shift", "QueryDocumentMap")
+# Learners with default settings, for the tables of splits.
+IN_SPLITS = (
+    "OASIS",
+    "angular",
+    "histogram",
+    "Mahalanobis",
+    "QueryDocumentMap",
+    "BM25 + cosine",
+    "BM25 + QueryDocumentMap",
+)
+
+# Learners that learn something about the training documents.
+OF_DOCUMENTS = ("OASIS", "angular", "QueryDocumentMap", "BM25 + QueryDocumentMap")
 
 
 class Collection(NamedTuple):
-    """Queries and documents as vectors and as counts, and the judgements."""
+    """Queries and documents as vectors, counts and frames, and the judgements."""
 
     queries: dict
     documents: dict
@@ -89,11 +134,20 @@ class Collection(NamedTuple):
 
     def take(self, rows):
         """Return some of the queries."""
-        queries = {kind: X[rows] for kind, X in self.queries.items()}
+        queries = {kind: take_rows(X, rows) for kind, X in self.queries.items()}
         return self._replace(queries=queries, relevance=self.relevance[rows])
+
+    def take_documents(self, rows):
+        """Return some of the documents."""
+        documents = {kind: take_rows(D, rows) for kind, D in self.documents.items()}
+        return self._replace(documents=documents, relevance=self.relevance[:, rows])
 
     def judgements(self, kind):
         return Judgements(self.relevance, self.documents[kind])
+
+
+def take_rows(X, rows):
+    return X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
 
 
 def read_part(arrays, vectors, words, relevance):
@@ -102,14 +156,24 @@ def read_part(arrays, vectors, words, relevance):
         key: as_counts({part: arrays[f"{key}_{part}"] for part in PARTS})
         for key in ("documents", words, relevance)
     }
-    return Collection(
-        {"vectors": arrays[vectors].astype(np.float32), "words": counts[words]},
-        {
-            "vectors": arrays["document_vectors"].astype(np.float32),
-            "words": counts["documents"],
-        },
-        counts[relevance],
-    )
+    sides = [
+        {"vectors": arrays[name].astype(np.float32), "words": counts[key]}
+        for name, key in ((vectors, words), ("document_vectors", "documents"))
+    ]
+    for side in sides:
+        side["both"] = as_frame(side, arrays["words"].astype(str))
+    return Collection(*sides, counts[relevance])
+
+
+def as_frame(side, words):
+    """Return a column of words and columns of vectors."""
+    counts, vectors = side["words"], side["vectors"]
+    tokens = np.repeat(words[counts.indices], counts.data.astype(int))
+    ends = np.concatenate([[0], np.cumsum(counts.data.astype(int))])[counts.indptr]
+    texts = [" ".join(tokens[a:b]) for a, b in pairwise(ends)]
+    frame = pd.DataFrame(vectors, columns=[f"v{i}" for i in range(vectors.shape[1])])
+    frame.insert(0, "words", texts)
+    return frame
 
 
 def read_nfcorpus(part):
@@ -126,7 +190,10 @@ def read_cranfield():
     return whole.take(np.flatnonzero(whole.relevance.max(axis=1).toarray() > 0))
 
 
-def rank_by_hand(train, test):
+# -- similarities --
+
+
+def rank_by_hand(test):
     """Return similarities that need no training, by name."""
     D = test.documents
     cosine = CosineSimilarity(use_idf=False).fit(D["vectors"])
@@ -138,9 +205,20 @@ def rank_by_hand(train, test):
     return {"cosine": S, "BM25": B, "sum": sum(both), "RRF": fused}
 
 
-def learn(name, train, test):
+def rank_by_starts(test, kind):
+    """Return the similarities from which a learner of some columns starts."""
+    if kind == "words":
+        D = test.documents[kind]
+        start = CosineSimilarity(power=0.75).fit(D)
+        return [start.similarity(test.queries[kind], D)]
+    found = rank_by_hand(test)
+    return [found["cosine"]] if kind == "vectors" else [found["cosine"], found["BM25"]]
+
+
+def learn(name, train, test, **options):
     """Return the fitted learner, the similarities of the test, and the CPU seconds."""
     kind, learner = LEARNERS[name]
+    learner = clone(learner).set_params(**options)
     start = time.process_time()
     learner.fit(train.queries[kind], train.judgements(kind))
     seconds = time.process_time() - start
@@ -154,78 +232,173 @@ def measure(test, S, names=tuple(MEASURES)):
     return {name: MEASURES[name](R, S) for name in names}
 
 
+# -- tables --
+
+
 def compare(pairs, names):
     """Print all rows for pairs of a training and a test part."""
     values, seconds = {}, {}
+    adapters = list_adapters()
     for train, test in pairs:
-        found = rank_by_hand(train, test)
+        found = rank_by_hand(test)
         for name in names:
             _, found[name], spent = learn(name, train, test)
+            seconds[name] = seconds.get(name, 0) + spent
+        for name, rank in adapters.items():
+            found[name], spent = rank(train, test)
             seconds[name] = seconds.get(name, 0) + spent
         for name, S in found.items():
             values.setdefault(name, []).append(measure(test, S))
     rows, start = [], None
     for name, parts in values.items():
-        row = [name]
         joined = {m: np.concatenate([part[m] for part in parts]) for m in MEASURES}
         start = start or joined
-        for of_queries in joined.values():
-            known = of_queries[~np.isnan(of_queries)]
-            row.append(f"{known.mean():.3f}")
-        difference = joined["nDCG@10"] - start["nDCG@10"]
-        difference = difference[~np.isnan(difference)]
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
-        row.append(f"{difference.mean():+.3f} ± {error:.3f}")
+        row = [name, *(show(of_queries) for of_queries in joined.values())]
+        row.append(show(joined["nDCG@10"] - start["nDCG@10"], "+"))
         row.append(f"{seconds[name] / len(pairs):.1f}" if name in seconds else "")
         rows.append(row)
     print_table(["", *MEASURES, "to the cosine", "seconds"], rows)
 
 
-def split_documents(part, rng):
-    """Return a training part with half of the documents."""
-    kept = np.sort(rng.permutation(part.relevance.shape[1])[::2])
-    documents = {kind: D[kept] for kind, D in part.documents.items()}
-    return part._replace(documents=documents, relevance=part.relevance[:, kept])
+def show(values, sign="", digits=3):
+    """Return the mean over queries or splits, and its standard error."""
+    mean, error = average(values)
+    return f"{mean:{sign}.{digits}f} ± {error:.{digits}f}"
 
 
-def compare_splits(collection, sizes, learners, n_splits, *, new_documents=False):
+def average(values):
+    """Return the mean over the queries with relevant documents, and its error."""
+    known = values[~np.isnan(values)]
+    return known.mean(), known.std(ddof=1) / np.sqrt(len(known))
+
+
+class Start:
+    """Measures of the start of a learner, for all queries of a collection."""
+
+    def __init__(self, collection, kind):
+        names = ("nDCG@10", "P@1")
+        self.parts = [
+            measure(collection, S, names) for S in rank_by_starts(collection, kind)
+        ]
+
+    def best(self, rows):
+        """Return the measures of some queries, of the part with the best nDCG@10.
+
+        All queries of the collection choose the part. If the test queries did, a few of
+        them would choose a part that is good by chance.
+        """
+        part = max(self.parts, key=lambda part: np.nanmean(part["nDCG@10"]))
+        return {name: values[rows] for name, values in part.items()}
+
+
+def compare_splits(collection, sizes, names, n_splits, *, new_documents=False):
     """Print differences to the start on the queries that were not trained on."""
-    rows = []
-    for name in learners:
-        kind, learner = LEARNERS[name]
-        learner.set_params(holdout="documents" if new_documents else "auto")
+    head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
+    print(f"{'learner, training queries':42}", *(f"{cell:>18}" for cell in head))
+    settings = [(name, {}) for name in names]
+    if new_documents:
+        settings += [(n, {"holdout": "documents"}) for n in names if "BM25" not in n]
+    for name, options in settings:
+        start = Start(collection, LEARNERS[name][0])
+        label = name + "".join(f", {value!r}" for value in options.values())
         for size in sizes:
-            found = []
-            for split in range(n_splits):
-                rng = np.random.default_rng(split)
-                order = rng.permutation(collection.relevance.shape[0])
-                train, test = map(collection.take, (order[:size], order[size:]))
-                if new_documents:
-                    train = split_documents(train, rng)
-                model, S, _ = learn(name, train, test)
-                start = CosineSimilarity(use_idf=False).fit(test.documents[kind])
-                before = start.similarity(test.queries[kind], test.documents[kind])
-                names = ("nDCG@10", "P@1")
-                after, before = (measure(test, M, names) for M in (S, before))
-                change = {m: after[m] - before[m] for m in names}
-                gain = np.nanmean(change["nDCG@10"])
-                n = np.count_nonzero(~np.isnan(change["nDCG@10"]))
-                error = np.nanstd(change["nDCG@10"], ddof=1) / np.sqrt(n)
-                error = np.hypot(error, model.holdout_error_)
-                is_close = abs(gain - model.holdout_gain_) <= 2 * error + 1e-12
-                found.append((gain, np.nanmean(change["P@1"]), is_close))
+            found = [
+                measure_split(
+                    collection, start, name, size, split, options, new_documents
+                )
+                for split in range(n_splits)
+            ]
             gains, at_1, close = map(np.array, zip(*found, strict=True))
-            rows.append(
-                [f"{name}, {size}", *(f"{x.mean():+.4f}" for x in (gains, at_1))]
-                + [f"{x.min():+.4f}" for x in (gains, at_1)]
-                + [f"{np.count_nonzero(close)} of {n_splits}"]
-            )
-    head = ["learner, queries", "nDCG@10", "P@1", "worst nDCG@10", "worst P@1"]
-    print_table([*head, "gain as held out"], rows)
+            cells = [show(x, "+", digits=4) for x in (gains, at_1)]
+            cells += [f"{x.min():+.4f}" for x in (gains, at_1)]
+            cells.append(f"{np.count_nonzero(close)} of {n_splits}")
+            row = (f"{cell:>18}" for cell in cells)
+            print(f"{label + f', {size}':42}", *row, flush=True)
+
+
+def measure_split(collection, start, name, size, split, options, new_documents):
+    """Return gains of nDCG@10 and P@1, and whether the hold-out predicted nDCG@10."""
+    rng = np.random.default_rng(split)
+    order = rng.permutation(collection.relevance.shape[0])
+    train, test = map(collection.take, (order[:size], order[size:]))
+    if new_documents:
+        n_documents = collection.relevance.shape[1]
+        train = train.take_documents(np.sort(rng.permutation(n_documents)[::2]))
+    model, S, _ = learn(name, train, test, **options)
+    before = start.best(order[size:])
+    after = measure(test, S, tuple(before))
+    gain, error = average(after["nDCG@10"] - before["nDCG@10"])
+    error = np.hypot(error, model.holdout_error_)
+    is_close = abs(gain - model.holdout_gain_) <= 2 * error + 1e-12
+    return gain, np.nanmean(after["P@1"] - before["P@1"]), is_close
+
+
+def compare_models(train, test, n_components=256):
+    """Print how queries of a new model rank in an index of an old one."""
+    words = test.documents["words"]
+    tfidf = TfidfTransformer(sublinear_tf=True).fit(words)
+    svd = TruncatedSVD(n_components, random_state=0).fit(tfidf.transform(words))
+    lsa = make_pipeline(FrozenEstimator(tfidf), FrozenEstimator(svd), Normalizer())
+    models = {
+        "MiniLM": lambda sides: sides["vectors"].astype(np.float64),
+        "LSA": lambda sides: lsa.transform(sides["words"]),
+    }
+    rows = []
+    for new, old in (("LSA", "MiniLM"), ("MiniLM", "LSA")):
+        Q_old, D_old = (models[old](side) for side in (test.queries, test.documents))
+        Q_new, D_new = (models[new](side) for side in (test.queries, test.documents))
+        bridge = EmbeddingModelMap(random_state=0).fit(D_new, D_old)
+        rotation = EmbeddingModelMap(np.inf, random_state=0).fit(D_new, D_old)
+        found = {
+            f"{old} encodes queries": Q_old @ D_old.T,
+            f"{new} encodes queries and documents": Q_new @ D_new.T,
+            f"{new} to {old}, rotation": rotation.transform(Q_new) @ D_old.T,
+            f"{new} to {old}": bridge.transform(Q_new) @ D_old.T,
+        }
+        if train is not None:
+            learner = QueryDocumentMap(random_state=0)
+            y = Judgements(train.relevance, D_old)
+            learner.fit(models[new](train.queries), y)
+            name = f"{new} to {old}, QueryDocumentMap"
+            found[name] = learner.similarity(Q_new, D_old)
+        for name, S in found.items():
+            kept = f"{bridge.recall_kept_:.3f}" if name == f"{new} to {old}" else ""
+            rows.append([name, *map(show, measure(test, S).values()), kept])
+    print_table(["", *MEASURES, "recall_kept_"], rows)
+
+
+def compare_triplets(n_triplets=50_000, n_negatives=50):
+    """Print the rankings of learners that learn from hard triplets."""
+    train, test = read_nfcorpus("train"), read_nfcorpus("test")
+    Q, D = train.queries["vectors"], train.documents["vectors"]
+    relevant = train.relevance.toarray() > 0
+    rng = np.random.default_rng(0)
+    triplets = np.empty((n_triplets, 3), dtype=np.int64)
+    queries = rng.choice(np.flatnonzero(relevant.any(axis=1)), n_triplets)
+    for i, query in enumerate(queries):
+        others = rng.choice(np.flatnonzero(~relevant[query]), n_negatives)
+        hardest = others[np.argmax(D[others] @ Q[query])]
+        positive = rng.choice(np.flatnonzero(relevant[query]))
+        triplets[i] = query, len(Q) + positive, len(Q) + hardest
+    rows = []
+    for name, learner in {
+        "OASIS, C=0.01, no hold-out": OASIS(C=0.01, holdout=None),
+        "OASIS, C=0.01": OASIS(C=0.01, random_state=0),
+        "OASIS": OASIS(random_state=0),
+        "angular, no hold-out": AngularBilinearRanker(holdout=None, random_state=0),
+        "angular": AngularBilinearRanker(random_state=0),
+    }.items():
+        start = time.process_time()
+        learner.fit_triplets(np.concatenate([Q, D]), triplets)
+        seconds = time.process_time() - start
+        found = measure(test, learner.similarity(test.queries["vectors"], D))
+        means = [f"{np.nanmean(values):.3f}" for values in found.values()]
+        rows.append([name, *means, f"{seconds:.1f}"])
+    print_table(["", *MEASURES, "seconds"], rows)
 
 
 def measure_scale(n_documents=100_000, n_queries=50_000, n_judged=20):
-    """Print the time and the memory of a fit on made-up vectors."""
+    """Print the time and the memory of a fit on synthetic vectors."""
     rng = np.random.default_rng(0)
     D = rng.standard_normal((n_documents, 384), dtype=np.float32)
     columns = rng.integers(n_documents, size=(n_queries, n_judged))
@@ -245,52 +418,68 @@ def measure_scale(n_documents=100_000, n_queries=50_000, n_judged=20):
     )
 
 
+def read_folds(n_folds=5):
+    """Return pairs of training and test queries of Cranfield."""
+    whole = read_cranfield()
+    part = np.random.default_rng(0).permutation(whole.relevance.shape[0]) % n_folds
+    return [
+        tuple(whole.take(np.flatnonzero(mask)) for mask in (part != i, part == i))
+        for i in range(n_folds)
+    ]
+
+
+def read_for_splits():
+    """Yield names of collections, and the collections."""
+    whole = read_nfcorpus("train")
+    n_queries = whole.relevance.shape[0]
+    rows = np.random.default_rng(0).permutation(n_queries)[:N_IN_SPLITS]
+    yield "NFCorpus", whole.take(np.sort(rows))
+    yield "Cranfield", read_cranfield()
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("test", "folds", "splits", "documents", "scale")
+    parts = ("test", "folds", "splits", "documents", "models", "triplets", "scale")
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART")
     parser.add_argument("--data", help="folder of the collections")
-    parser.add_argument("--quick", action="store_true", help="two learners only")
+    parser.add_argument("--only", nargs="+", choices=LEARNERS, help="some learners")
     parser.add_argument("--splits", type=int, default=10, help="number of splits")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100, 200])
+    parser.add_argument("--on", choices=("NFCorpus", "Cranfield"), help="of the splits")
     options = parser.parse_args()
     if options.data is not None:
         os.environ["SIMLEARN_DATA"] = options.data
     warnings.simplefilter("ignore")
     chosen = options.parts or parts
-    names = QUICK if options.quick else tuple(LEARNERS)
-    in_splits = QUICK if options.quick else IN_SPLITS
+    names = options.only or tuple(LEARNERS)
     if "test" in chosen:
         print("\nNFCorpus, test queries")
         compare([(read_nfcorpus("train"), read_nfcorpus("test"))], names)
     if "folds" in chosen:
         print("\nCranfield, five folds")
-        whole = read_cranfield()
-        n = whole.relevance.shape[0]
-        part = np.random.default_rng(0).permutation(n) % 5
-        pairs = [
-            (
-                whole.take(np.flatnonzero(part != i)),
-                whole.take(np.flatnonzero(part == i)),
-            )
-            for i in range(5)
-        ]
-        compare(pairs, names)
-    for what, sizes in (("splits", (20, 50, 100, 200)), ("documents", (100,))):
+        compare(read_folds(), names)
+    for what, in_splits in (("splits", IN_SPLITS), ("documents", OF_DOCUMENTS)):
         if what in chosen:
-            for title, whole in (
-                ("NFCorpus", read_nfcorpus("train")),
-                ("Cranfield", read_cranfield()),
-            ):
-                print(f"\n{title}, {what}", flush=True)
-                compare_splits(
-                    whole,
-                    sizes,
-                    in_splits,
-                    options.splits,
-                    new_documents=what == "documents",
-                )
+            for title, whole in read_for_splits():
+                if options.on in (None, title):
+                    print(f"\n{title}, {what}", flush=True)
+                    compare_splits(
+                        whole,
+                        options.sizes,
+                        options.only or in_splits,
+                        options.splits,
+                        new_documents=what == "documents",
+                    )
+    if "models" in chosen:
+        print("\nNFCorpus, test queries, two models")
+        compare_models(read_nfcorpus("train"), read_nfcorpus("test"))
+        print("\nCranfield, two models")
+        compare_models(None, read_cranfield())
+    if "triplets" in chosen:
+        print("\nNFCorpus, test queries, from hard triplets")
+        compare_triplets()
     if "scale" in chosen:
         print()
         measure_scale()

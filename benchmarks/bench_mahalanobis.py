@@ -1,10 +1,10 @@
-"""SparseMahalanobisLearner: settings, new objects, speed, the paper's size.
+"""SparseMahalanobisLearner: early stopping, settings, new objects, speed, large data.
 
     python benchmarks/bench_mahalanobis.py [PART ...]
 
-where PART is settings, ukbench, speed or oxford; all of them, some 25 minutes on 2
-cores, if there is none. They read paris_subset_bovw20k.npz and ukbench1000_bovw20k.npz.
-The tables of the paper are in ``python -m benchmarks.papers yan``.
+where PART is stopping, settings, ukbench, speed or oxford. Without PART, all of them
+run. They read paris_subset_bovw20k.npz and ukbench1000_bovw20k.npz. The tables of the
+paper are in ``python -m benchmarks.papers yan``.
 """
 
 import resource
@@ -26,8 +26,8 @@ from sklearn_simlearn.mahalanobis._problem import draw_queries
 from sklearn_simlearn.model_selection import ObjectShuffleSplit
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# The paper's plain form: from tf-idf, all the way.
-PAPER = {"init": "tfidf", "holdout": None}
+# All iterations from tf-idf, with the pull towards it.
+PLAIN = {"holdout": None, "alpha": 0.1}
 
 
 def load_paris():
@@ -37,13 +37,13 @@ def load_paris():
 
 
 def split_paris(is_query, seed):
-    """Training samples: four fifths of those that are not among the marked queries."""
+    """Return training samples: four fifths of the samples that are not queries."""
     rest = np.random.default_rng(seed).permutation(np.flatnonzero(~is_query))
     return np.sort(rest[: 4 * len(rest) // 5])
 
 
 def compare_on_paris(variants, n_seeds=5):
-    """mAP of the marked queries, in the whole collection and among unseen images."""
+    """Print the mAP of the marked queries, in all images and in unseen images."""
     X, y, is_query, words = load_paris()
     scores = {name: [] for name in ["tf-idf", *variants]}
     for seed in range(n_seeds):
@@ -51,9 +51,9 @@ def compare_on_paris(variants, n_seeds=5):
         unseen = np.setdiff1d(np.arange(len(y)), train)
         models = {"tf-idf": CosineSimilarity()}
         for name, parameters in variants.items():
-            models[name] = SparseMahalanobisLearner(
-                words=words, n_jobs=2, random_state=seed, **PAPER
-            ).set_params(**parameters)
+            models[name] = SparseMahalanobisLearner.from_paper(
+                **{"words": words, "n_jobs": 2, "random_state": seed} | parameters
+            )
         for name, model in models.items():
             model.fit(X[train], y[train])
             scores[name].append(
@@ -84,10 +84,26 @@ def compare_on_paris(variants, n_seeds=5):
     print()
 
 
+def stopping():
+    """Compare the form of the paper with other hold-outs, with and without a pull."""
+    compare_on_paris(
+        {
+            f"{name}, alpha {alpha}": {"holdout": holdout, "alpha": alpha}
+            for name, holdout in (
+                ("4 held out", 4),
+                ("no hold-out", None),
+                ("samples held out", "samples"),
+            )
+            for alpha in (0.0, 0.1)
+        },
+        n_seeds=3,
+    )
+
+
 def settings():
-    """Other ways to start, mine and regularise."""
+    """Compare other starts, triplets and regularisations."""
     variants = {
-        "the paper's": {},
+        "plain": {},
         "samples held out": {"holdout": "samples"},
         "hard triplets only": {"n_random_triplets": 0},
         "identity": {"init": "identity"},
@@ -99,11 +115,11 @@ def settings():
         variants[f"alpha {alpha}"] = {"alpha": alpha}
     for margin in (0.001, 0.003, 0.03, 0.1):
         variants[f"margin {margin}"] = {"margin": margin}
-    compare_on_paris(variants)
+    compare_on_paris({name: PLAIN | change for name, change in variants.items()})
 
 
 def ukbench():
-    """Objects that are new at test time, three splits."""
+    """Measure objects that are new at test time, on three splits."""
     arrays = load("ukbench1000_bovw20k.npz")
     X, y = as_counts(arrays), arrays["group"]
     splits = ObjectShuffleSplit(n_splits=3, test_size=0.5, random_state=0)
@@ -131,7 +147,7 @@ def ukbench():
 
 
 def make_oxford():
-    """5,000 images, 500,000 words, about 2,500 of them in an image, 11 landmarks."""
+    """Return 5,000 images, 500,000 words, 2,500 of them in an image, 11 landmarks."""
     data = make_visual_words(
         n_objects=11,
         n_images_per_object=52,
@@ -151,7 +167,7 @@ def make_oxford():
 
 
 def link_words(words, k):
-    """Graph of the nearest words; they lie in groups of 16, one after the other."""
+    """Return the graph of the nearest words, which are in groups of 16."""
     n_words, n_dims = words.shape
     groups = words.reshape(-1, 16, n_dims).astype(np.float64)
     products = groups @ groups.transpose(0, 2, 1)
@@ -166,7 +182,7 @@ def link_words(words, k):
 
 
 def pose(X, y, graph):
-    """The problem that a plain `fit` solves, with its triplets and margin."""
+    """Return the problem that a plain `fit` solves, with its triplets and margin."""
     learner = SparseMahalanobisLearner(
         words=graph, init="tfidf", holdout=None, n_random_triplets=0
     )
@@ -182,7 +198,7 @@ def pose(X, y, graph):
 
 
 def speed():
-    """An evaluation against SciPy's products, whatever the number of triplets."""
+    """Compare an evaluation with SciPy's products, for any number of triplets."""
     X, y, words = make_oxford()
     problem, triplets, margin = pose(X, y, link_words(words, 2))
     m = problem.pairs.start + 0.1  # so that no entry of M is zero
@@ -217,7 +233,7 @@ def speed():
 
 
 def oxford():
-    """50 iterations at the paper's size."""
+    """Time 50 iterations at the size of the paper."""
     X, y, words = make_oxford()
     print(
         f"{len(y)} images, {X.shape[1]:,} words, {X.nnz / len(y):.0f} of them in an "
@@ -225,7 +241,6 @@ def oxford():
     )
     start = time.perf_counter()
     learner = SparseMahalanobisLearner(
-        3,
         words=link_words(words, 3),
         init="tfidf",
         holdout=None,
@@ -248,7 +263,7 @@ def oxford():
     )
 
 
-PARTS = (settings, ukbench, speed, oxford)
+PARTS = (stopping, settings, ukbench, speed, oxford)
 
 if __name__ == "__main__":
     parts = {part.__name__: part for part in PARTS}

@@ -1,12 +1,12 @@
-"""Memory vectors: speed, and all strategies side by side.
+"""Memory vectors: speed, and comparison of all methods.
 
-Run one part with ``python benchmarks/bench_memory.py speed`` or ``strategies``; both
-without an argument. Strategies read the data that `SIMLEARN_DATA` names. The tables of
-the paper are in ``python -m benchmarks.papers sicre``.
+Run one part with ``python benchmarks/bench_memory.py speed`` or ``strategies``. Without
+an argument, both run. Strategies read the data that `SIMLEARN_DATA` names. The tables
+of the paper are in ``python -m benchmarks.papers sicre``.
 
-Every table compares methods on the same sets of queries. Its p-value is that of the
-mean difference under all changes of sign, or 20,000 random ones, and its interval is a
-bootstrap over the sets: the gain is within noise where the interval holds 0.
+Every table compares methods on the same sets of queries. The p-value is that of the
+mean difference under all changes of sign, or 20,000 random ones. The interval is a
+bootstrap over the sets. If it contains 0, the gain may be due to chance.
 """
 
 import sys
@@ -30,7 +30,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 
 def loop_of_pinv(X, n):
-    """What a user writes first: one set after the other."""
+    """Baseline: a loop over the sets with one pseudo-inverse each."""
     M = np.empty((len(X) // n, X.shape[1]), dtype=X.dtype)
     for s in range(len(M)):
         rows = X[s * n : (s + 1) * n]
@@ -40,7 +40,7 @@ def loop_of_pinv(X, n):
 
 
 def batched_numpy(X, n, sets_at_a_time=500):
-    """The same by stacked matrix products and solves in double precision."""
+    """Compute the same by stacked matrix products and solves in double precision."""
     X = X.reshape(-1, n, X.shape[1])
     M = np.empty((len(X), X.shape[2]), dtype=X.dtype)
     for s in range(0, len(X), sets_at_a_time):
@@ -54,10 +54,10 @@ def batched_numpy(X, n, sets_at_a_time=500):
 
 
 def cpu_seconds(contenders, rounds=3):
-    """Shortest of several rounds, in which the contenders take turns.
+    """Return the shortest time of several rounds, in which the functions alternate.
 
-    In processor time, which on one thread is the time of an idle machine: other users
-    of the machine would disturb some contenders more than others.
+    The time is CPU time on one thread, so that other processes on the machine disturb
+    all functions equally.
     """
     seconds = dict.fromkeys(contenders, np.inf)
     for _ in range(rounds):
@@ -153,7 +153,7 @@ METHODS = {
 
 
 def rank_sets(memory, X, y, groups, in_set):
-    """AP and P@1 of each set; what is outside a set is what it searches."""
+    """Return AP and P@1 of each set, which searches all items outside the set."""
     S = memory.similarity(X[in_set], X, groups[in_set])
     _, first, number = np.unique(groups[in_set], return_index=True, return_inverse=True)
     relevant = (y[in_set][first, None] == y).astype(np.int8)
@@ -162,7 +162,7 @@ def rank_sets(memory, X, y, groups, in_set):
 
 
 def paired(first, second, seed=0):
-    """Gain of the second, its 95% interval, and the p-value of none."""
+    """Return the gain of the second, its 95% interval, and its p-value."""
     gain = second - first
     if not gain.any():
         return 0.0, 0.0, 0.0, 1.0
@@ -175,15 +175,15 @@ def paired(first, second, seed=0):
     return gain.mean(), low, high, test.pvalue
 
 
-# -- the strategies side by side --
+# -- comparison of the methods --
 
-# The sets of these benchmarks that hold counts, which are compared by tf-idf.
+# Sets that hold counts, which are compared by tf-idf.
 OF_COUNTS = {"digit words", "Office", "Caltech", "Reuters", "Paris words"}
 OF_COUNTS |= {"UKbench words"}
 
 
 def strategy_inputs(n_per_class=100):
-    """Name, samples and labels of every set, embeddings also after PCA."""
+    """Yield name, samples and labels of every set, embeddings also after PCA."""
     for name in available_sets():
         X, y = load_set(name)
         if name == "UKbench VLAD":

@@ -1,11 +1,11 @@
-"""Mean average precision: ours against NumPy, ranx and pytrec_eval.
+"""Mean average precision: speed compared with NumPy, ranx and pytrec_eval.
 
     pip install ranx pytrec-eval-terrier
     python benchmarks/bench_metrics.py [peers|memory]
 
-Every figure is from the one run that prints it. The peers get their inputs prebuilt,
-and ranx a warm-up for its compiler; "peers" runs on one thread. "memory" scores 50,000
-queries against 50,000 items.
+All figures that are printed together are from one run. The inputs of the other packages
+are built before, and ranx is compiled by a first call. "peers" runs on one thread.
+"memory" scores 50,000 queries against 50,000 items.
 """
 
 import resource
@@ -23,7 +23,7 @@ N_QUERIES, N_ITEMS, N_CLASSES = 1000, 5000, 50
 
 
 def numpy_map(relevance, similarity):
-    """Vectorised: sort every list, accumulate the hits along it."""
+    """Compute mAP by NumPy: sort every list and accumulate the hits."""
     order = np.argsort(-similarity, axis=1)
     hits = np.take_along_axis(relevance, order, axis=1)
     precision = np.cumsum(hits, axis=1) / np.arange(1, hits.shape[1] + 1)
@@ -38,7 +38,7 @@ def peers():
     rows = []
 
     def add(name, function, repeat=5):
-        value = function()  # the warm-up
+        value = function()  # the first call compiles
         rows.append([name, value, best_seconds(function, repeat=repeat)])
 
     with threadpool_limits(limits=1):

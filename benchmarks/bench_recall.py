@@ -3,9 +3,9 @@
     SIMLEARN_DATA=... python benchmarks/bench_recall.py
 
 After Table 2 of Kuang et al.: three k-means trees, which are inverted lists of k-means
-from different starts, are built once over the items. Queries probe K lists of each, as
-they are or as surrogates, and the recall is the share of the relevant items that lie in
-these lists. The index is never built anew: `set_estimator` changes the queries only.
+from different starts, are built once over the items. Queries, plain or as surrogates,
+probe K lists of each tree. The recall is the share of the relevant items in these
+lists. The index is built only once: `set_estimator` changes the queries only.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ N_LISTS = 1000
 N_TREES = 3
 PROBES = (5, 10, 15, 20)
 
-# More items than lie in the lists that a query probes, and queries at a time.
+# More items than the lists that a query probes have, and queries at a time.
 MANY = 10_000
 BATCH = 100
 
 
 def measure(index, X, y, y_items):
-    """Mean share of the relevant items that are found, and of all items."""
+    """Return the mean share of the relevant items that are found, and of all items."""
     n_relevant = np.bincount(y_items)
     recall, share = [], []
     for start in range(0, len(X), BATCH):

@@ -1,13 +1,13 @@
-"""Re-ranking: what each step gains, and what verification costs.
+"""Re-ranking: gain of each step, and cost of verification.
 
 Run one part with ``python benchmarks/bench_reranking.py PART``, where PART is ukbench,
-learners, vectors, sizes or speed; all of them without an argument. They read files of
-UKbench and Paris, and "sizes" those of MNIST, Office and Caltech too, from the folder
-that `SIMLEARN_DATA` names.
+learners, vectors, sizes or speed. Without an argument, all of them run. They read files
+of UKbench and Paris, and "sizes" also those of MNIST, Office and Caltech, from the
+folder that `SIMLEARN_DATA` names.
 
 Every image queries the others. In "ukbench", parameters are chosen with tf-idf on one
-half of the objects, and figures are of the other half. Elsewhere they are the defaults,
-unless a table names them.
+half of the objects, and measured on the other half. The other parts use the defaults,
+unless a table names parameters.
 """
 
 import sys
@@ -36,7 +36,7 @@ N_WORDS = 20_000
 
 
 def load_features(name):
-    """Local features, counts of their words, objects, and which images query."""
+    """Return local features, counts of words, objects, and the mask of queries."""
     arrays = load(name)
     features = LocalFeatures(
         arrays["offsets"],
@@ -53,14 +53,14 @@ def load_features(name):
 
 
 def evaluate(index, steps, X, y, **options):
-    """Mean average precision and mean number of hits in the first four, the query
-    itself counted, after these steps."""
+    """Return mean average precision and the mean number of hits in the first four,
+    including the query itself, after these steps."""
     precision, n_hits = measure(index, steps, X, y, **options)
     return precision.mean(), n_hits.mean()
 
 
 def rank_items(index, steps, X, y, *, features=None, queries=None):
-    """Relevance, scores and junk of all items, and the ids, after these steps."""
+    """Return relevance, scores and junk of all items, and the ids, after the steps."""
     queries = np.arange(len(y)) if queries is None else queries
     index.set_params(rerank=steps)
     scores, ids = index.search(
@@ -76,7 +76,7 @@ def rank_items(index, steps, X, y, *, features=None, queries=None):
 
 
 def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
-    """Average precision and number of hits of each query."""
+    """Return average precision and number of hits of each query."""
     queries = np.arange(len(y)) if queries is None else queries
     relevance, S, is_self, ids = rank_items(
         index, steps, X, y, features=features, queries=queries
@@ -86,7 +86,7 @@ def measure(index, steps, X, y, *, features=None, queries=None, ties="average"):
 
 
 def choose(make_steps, grid, index, X, y, **options):
-    """The parameters with the largest mean average precision."""
+    """Return the parameters with the largest mean average precision."""
     candidates = [
         dict(zip(grid, values, strict=True)) for values in product(*grid.values())
     ]
@@ -100,11 +100,11 @@ TOLERANCE = {"max_distance": [0.08, 0.12, 0.16], "max_pairs_per_word": [5, 10, 2
 RANKING = {"similarity_weight": [1, 2, 4], "size_power": [0, 0.25, 0.5]}
 EXPANSION = {"n_neighbors": [1, 2, 3], "min_inliers": [8, 12]}
 RECIPROCAL = {"k1": [4, 6, 8, "auto"], "k2": [None, 3]}
-DIFFUSION = {"n_neighbors": [10, 20, 40], "alpha": [0.8, 0.9, 0.95]}
+DIFFUSION = {"n_neighbors": [10, 20, 40], "damping": [0.8, 0.9, 0.95]}
 
 
 def choose_steps(features, X, y):
-    """Parameters of the steps, chosen on this database."""
+    """Return the parameters of the steps, chosen on this database."""
     index = SimilarityIndex(CosineSimilarity(), store_items=True).fit(X)
 
     def choose_step(make_steps, grid):
@@ -128,7 +128,7 @@ def choose_steps(features, X, y):
 
 
 def make_chains(features, params):
-    """Steps for a database, by what they do."""
+    """Return the steps for a database by name."""
     verifier = SpatialVerification(**params["verification"]).fit(features)
     expansion = QueryExpansion(verifier=verifier, **params["expansion"])
     reciprocal = KReciprocal(**params["reciprocal"])
@@ -151,7 +151,7 @@ DEFAULTS = {"verification": {}, "expansion": {}, "reciprocal": {}, "diffusion": 
 
 
 def ukbench():
-    """tf-idf and the histogram learner on either half; tf-idf on all images."""
+    """Measure tf-idf and the histogram learner on both halves; tf-idf on all images."""
     features, X, y, _ = load_features("ukbench1000_geometry.npz")
     chosen, default = {}, {}
     for train, test in ObjectKFold(2, shuffle=True, random_state=0).split(X, y):
@@ -185,7 +185,7 @@ def ukbench():
 
 
 def compare(chosen, default):
-    """Cells of chosen parameters and of the defaults, and how far they differ.
+    """Return cells of chosen and of default parameters, and their difference.
 
     The standard error is of the mean difference over queries of both halves.
     """
@@ -199,11 +199,11 @@ def compare(chosen, default):
     return [f"{value:.4f}" for value in cells]
 
 
-# -- paper 000: plain, spatial re-ranking, query expansion, both --
+# -- learners: plain, spatial re-ranking, query expansion, both --
 
 
 def learners():
-    """Known objects: learners are fitted on other images of what the queries show.
+    """Measure known objects: learners are fitted on other images of the same objects.
 
     One image of each object queries in UKbench, the marked photographs in Paris.
     Parameters are the defaults.
@@ -249,7 +249,7 @@ def learners():
 
 
 def vectors():
-    """Dense vectors, in order, shuffled, and with ties broken the worst way."""
+    """Measure dense vectors: in order, shuffled, with ties in the worst order."""
     paris, vlad = load("paris_subset_cnn.npz"), load("ukbench1000_vlad64.npz")
     sets = {
         "Paris, CNN": (
@@ -306,7 +306,7 @@ def vectors():
 
 
 def sizes(n_queries=300):
-    """Estimated sizes on sets with groups of many sizes."""
+    """Measure estimated sizes on sets with groups of many sizes."""
     table = []
     for name, X, y in sets_of_groups():
         use_idf = sparse.issparse(X)
@@ -325,7 +325,7 @@ def sizes(n_queries=300):
 
 
 def sets_of_groups():
-    """Names, samples and labels."""
+    """Yield names, samples and labels."""
     rng = np.random.default_rng(0)
 
     def draw(X, y, n_classes, n_per_class):
@@ -357,7 +357,7 @@ def sets_of_groups():
 
 
 def speed(n_queries=20, n_candidates=100):
-    """Images of about 1,000 features; the same matches through OpenCV."""
+    """Time images of about 1,000 features; compare with OpenCV on the same matches."""
     import cv2
 
     features, X, _, _ = load_features("ukbench1000_geometry.npz")
@@ -407,7 +407,7 @@ def speed(n_queries=20, n_candidates=100):
 
 
 def find_matches(query, item, max_pairs=10):
-    """Places of the features that share a word, as OpenCV takes them."""
+    """Return positions of the features that share a word, in the form of OpenCV."""
     pairs = [
         (p, r)
         for word in np.intersect1d(query.words, item.words)

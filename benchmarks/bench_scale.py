@@ -1,20 +1,20 @@
-"""What serving and learning on more than one machine costs.
+"""Cost of serving and learning on more than one machine.
 
     python benchmarks/bench_scale.py PART ... --folder FOLDER [--items N]
 
 where PART is
 
 overhead  a batch of 100 queries among 1,000,000 dense and 1,000,000 sparse items: two
-          workers beside one process with two threads
+          workers compared with one process with two threads
 cost      the constants of the model of cost: bytes per item and per posting, time per
-          query and million items, time to ask a number of shards
-check     the model beside runs with 1, 2 and 4 workers
-plan      the machines that the model asks for
+          query and million items, time of a call by number of shards
+check     predictions of the model against runs with 1, 2 and 4 workers
+plan      the machines that the model predicts
 train     OASIS on a Dask array of 200,000 x 1,000 that no worker could hold
-mnist     OASIS on partitions of MNIST beside OASIS on one machine (SIMLEARN_DATA)
+mnist     OASIS on partitions of MNIST against OASIS on one machine (SIMLEARN_DATA)
 
-FOLDER holds the items between runs, some 7 GB for all parts. Times are the best of
-several runs, those that are compared in turn.
+FOLDER keeps the items between runs, about 7 GB for all parts. Times are the best of
+several runs. Runs that are compared alternate.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 from _common import load_mnist, print_table
-from bench_search import make_texts
+from _search_data import make_texts
 from distributed import Client, LocalCluster
 from scipy import sparse
 from sklearn.preprocessing import Normalizer
@@ -50,7 +50,7 @@ N_CORES = os.cpu_count()
 
 @contextmanager
 def cluster(n_workers, memory_limit=0):
-    """Workers of one thread each."""
+    """Start workers of one thread each."""
     with (
         LocalCluster(
             n_workers=n_workers,
@@ -72,7 +72,7 @@ def draw(kind, n_items, seed):
 
 
 def write_files(options, kind, n_items, n_parts):
-    """Files with items, one per shard; those that are there are used again."""
+    """Write files with items, one per shard; reuse existing files."""
     paths = []
     for i in range(n_parts):
         n = n_items // n_parts
@@ -95,7 +95,7 @@ def make_queries(kind):
 
 
 def fit_one(paths, n_jobs):
-    """One index over all files, a file at a time."""
+    """Return one index over all files, which are read one by one."""
     from sklearn_simlearn.index.sharded._sources import read_file
 
     index = SimilarityIndex(Normalizer(), n_jobs=n_jobs)
@@ -106,7 +106,7 @@ def fit_one(paths, n_jobs):
 
 
 def best_in_turn(functions, repeat):
-    """Shortest time of each, called in turn so that all see the same machine."""
+    """Return the shortest time of each function; the functions alternate."""
     best = [np.inf] * len(functions)
     for _ in range(repeat):
         for i, function in enumerate(functions):
@@ -117,7 +117,7 @@ def best_in_turn(functions, repeat):
 
 
 def overhead(options):
-    """Two workers beside one process with two threads."""
+    """Compare two workers with one process with two threads."""
     rows = []
     for kind in options.kinds:
         paths = write_files(options, kind, options.items, 2)
@@ -153,7 +153,7 @@ def search_on_two_threads(index, Q):
 
 
 def cost(options):
-    """Constants of the model, kept in the folder for the other parts."""
+    """Measure the constants of the model, and store them for the other parts."""
     constants, rows = {}, []
     for kind in options.kinds:
         (path,) = write_files(options, kind, options.items // 2, 1)
@@ -212,7 +212,7 @@ def read_constants(options):
 
 
 def predict(constants, kind, n_items, n_shards, n_cores):
-    """(scaling-time)  Seconds for a batch of queries."""
+    """Return the seconds for a batch of queries: (scaling-time)."""
     fan_out = constants["fan_out"]
     work = N_QUERIES * constants[kind]["seconds"] * n_items / 1e6
     if n_cores > 1:
@@ -221,7 +221,7 @@ def predict(constants, kind, n_items, n_shards, n_cores):
 
 
 def check(options):
-    """The model beside runs."""
+    """Compare the predictions of the model with runs."""
     constants, rows = read_constants(options), []
     runs = product(options.kinds, options.sizes, (1, 2, 4))
     for kind, n_items, n_workers in runs:
@@ -255,7 +255,7 @@ def check(options):
 
 
 def plan(options):
-    """Machines of 16 cores and 64 GB, with one shard of at most 48 GB each."""
+    """Print the number of machines of 16 cores and 64 GB, with one shard each."""
     constants, rows = read_constants(options), []
     for kind in ("dense", "sparse"):
         for n_items in (10**8, 10**9):
@@ -282,7 +282,7 @@ def peak_mib():
 
 
 def train(options):
-    """OASIS on 200,000 x 1,000, a quarter of which is more than a worker may hold."""
+    """Run OASIS on 200,000 x 1,000 numbers, more than a worker can hold."""
     import dask.array as da
 
     n_samples, n_features, n_classes = 200_000, 1000, 50
@@ -326,7 +326,7 @@ def train(options):
 
 
 def mnist(options):
-    """Partitions of MNIST, sorted by class, beside one machine."""
+    """Compare partitions of MNIST, sorted by class, with one machine."""
     import dask.array as da
 
     warnings.filterwarnings("ignore", "Sending large graph")

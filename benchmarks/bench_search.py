@@ -1,15 +1,21 @@
-"""Exact search of sparse and dense items, beside SciPy, scikit-learn and others.
+"""Compare exact search of sparse and dense items with SciPy, scikit-learn and FAISS.
 
     python benchmarks/bench_search.py [PART ...] [--items N] [--queries N]
+    python benchmarks/bench_search.py versions --against PATH
 
-where PART is sparse, growth, dense, changes, cycles or single; all if there is none.
-The default of 1,000,000 items, and growth to 3,000,000, need 6 GB of memory; all parts
-take some 30 minutes. --items 100000 --most 100000 gives a quick look.
-Everything runs on one thread but for the column that says two. All times are the best
-of several runs, and CPU time where one thread is timed, so that what else runs on the
-machine matters less. Ratios are those of one run. `growth` writes its figures to the
-file that --output names, which `doc/plots/search_growth.py` draws. `sparse` needs
-sparse_dot_topn, and `dense` FAISS.
+where PART is sparse, growth, words, vectors, dimensions, dense, changes, cycles or
+single; the default is all. The default of 1,000,000 items, and growth to 3,000,000,
+need 6 GB of memory; all parts take about 40 minutes. For a quick look, pass --items
+100000 --most 100000. Everything runs on one thread, except for the column "two
+threads". Each time is the best of several runs. A run on one thread is timed in CPU
+time, so that other processes on the machine matter less. Ratios are within one run.
+`growth`, `words`, `vectors` and `dimensions` write their figures to the file that
+--output names, which `doc/plots/search_growth.py` draws. Figures of other parts stay in
+this file. `sparse` needs sparse_dot_topn, and the parts with vectors need FAISS.
+
+`versions` compares two versions of the package, in turns and in one run. PATH is a
+folder with the package and its compiled kernels, or the Python executable of an
+environment in which the package is installed.
 """
 
 import argparse
@@ -23,9 +29,20 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 
 import numpy as np
-from _common import print_table
+from _common import load, print_table
+from _search_data import (
+    cut,
+    flip_signs,
+    grow,
+    make_sets,
+    make_texts,
+    make_vectors,
+    pick_words,
+)
+from _versions import Installation, write_rows
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
@@ -34,71 +51,11 @@ from sklearn_simlearn.index.backends._dense import DenseItems
 from sklearn_simlearn.index.backends._inverted import InvertedFile
 from sklearn_simlearn.similarities import CosineSimilarity
 
-N_WORDS = 100_000
-N_TOPICS = 500
 KINDS = "topics", "independent words"
 
 
-def make_texts(n_items, *, structured, seed=0):
-    """tf-idf rows of unit length: 200 words by Zipf's law, half of them by topic."""
-    rng, shared = np.random.default_rng(seed), np.random.default_rng(12345)
-    frequency = 1 / np.arange(1, N_WORDS + 1)
-    up_to = np.cumsum(frequency / frequency.sum())
-    topic_words = shared.integers(0, N_WORDS, (N_TOPICS, 400))
-    # In place: two copies of the items are more than many machines hold.
-    values = np.empty(200 * n_items, dtype=np.float32)
-    columns, lengths = np.empty(200 * n_items, dtype=np.int32), []
-    end, n_with = 0, np.zeros(N_WORDS, dtype=np.int64)
-    for first in range(0, n_items, 20_000):
-        n = min(20_000, n_items - first)
-        words = np.searchsorted(up_to, rng.random((n, 200))).clip(max=N_WORDS - 1)
-        if structured:
-            topic = rng.integers(0, N_TOPICS, (n, 1))
-            of_topic = (400 * rng.random((n, 100)) ** 2).astype(np.int64)
-            words[:, :100] = topic_words[topic, of_topic]
-        rows = np.repeat(np.arange(n, dtype=np.int32), 200)
-        ones = np.ones(words.size, dtype=np.float32)
-        part = sparse.coo_array(
-            (ones, (rows, words.ravel().astype(np.int32))), shape=(n, N_WORDS)
-        ).tocsr()
-        part.sort_indices()
-        values[end : end + part.nnz] = part.data
-        columns[end : end + part.nnz] = part.indices
-        lengths.append(np.diff(part.indptr))
-        n_with += np.bincount(part.indices, minlength=N_WORDS)
-        end += part.nnz
-    values.resize(end, refcheck=False)
-    columns.resize(end, refcheck=False)
-    start = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    if end <= np.iinfo(np.int32).max:
-        start = start.astype(np.int32)
-    X = sparse.csr_array((values, columns, start), shape=(n_items, N_WORDS))
-    idf = np.log((1 + n_items) / (1 + n_with)).astype(np.float32) + 1
-    for first in range(0, n_items, 20_000):
-        rows = slice(start[first], start[min(first + 20_000, n_items)])
-        part, offsets = X.data[rows], start[first : first + 20_001] - start[first]
-        part[:] = (1 + np.log(part)) * idf[X.indices[rows]]
-        lengths = np.diff(offsets)
-        squares = np.add.reduceat(part**2, offsets[:-1][: len(lengths)])
-        part /= np.repeat(np.sqrt(squares), lengths)
-    return X
-
-
-def cut(X, first, last):
-    """Rows of X on the memory of X."""
-    begin, end = X.indptr[first], X.indptr[last]
-    arrays = X.data[begin:end], X.indices[begin:end], X.indptr[first : last + 1] - begin
-    return sparse.csr_array(arrays, shape=(last - first, X.shape[1]))
-
-
-def flip_signs(Q):
-    """Every other weight of the queries negative, at random."""
-    signs = np.random.default_rng(0).choice(np.float32([-1, 1]), Q.nnz)
-    return sparse.csr_array((Q.data * signs, Q.indices, Q.indptr), shape=Q.shape)
-
-
 def seconds(function, *, repeat=3, clock=time.process_time):
-    """CPU time of the shortest of several runs."""
+    """Return the CPU time of the shortest of several runs."""
     spent = []
     for _ in range(repeat):
         start = clock()
@@ -136,7 +93,7 @@ def split(Q):
 
 
 def time_others(D, Q):
-    """CPU time of SciPy's transpose, and of each way to search per query and k."""
+    """Return the CPU time of SciPy's transpose, and per query of each search and k."""
     of_transpose = seconds(lambda: D.T.tocsr(), repeat=2)
     transposed = D.T.tocsr()
     brute = NearestNeighbors(metric="cosine", algorithm="brute").fit(D)
@@ -153,7 +110,7 @@ def time_others(D, Q):
 
 
 def compare(D, Q):
-    """CPU time per query of each way to search, by its name and k."""
+    """Return the CPU time per query of each search, by its name and k."""
     of_transpose, spent = time_others(D, Q)
     of_build = seconds(lambda: InvertedFile(D), repeat=2)
     items = InvertedFile(D)
@@ -175,14 +132,8 @@ def compare(D, Q):
     return spent
 
 
-def make_sets(n_items, n_queries, structured):
-    """Items, and queries of the same kind."""
-    X = make_texts(n_items + n_queries, structured=structured)
-    return cut(X, 0, n_items), cut(X, n_items, n_items + n_queries)
-
-
 def sparse_part(options):
-    """One query at a time among many texts."""
+    """Search with one query at a time among many texts."""
     for kind in KINDS:
         D, Q = make_sets(options.items, options.queries, kind == "topics")
         print(f"{kind}, ", end="")
@@ -195,12 +146,31 @@ def sparse_part(options):
         print()
 
 
-def growth(options):
-    """How the time grows with the number of items."""
+def record(options, by, rows):
+    """Print figures, and replace those of the same part in the output file."""
+    header = ["by", "kind", "x", "search", "k", "ms"]
+    rows = [[by, *row[:-1], f"{row[-1]:.3f}"] for row in rows]
+    print_table(header, rows)
+    print()
+    if options.output:
+        if os.path.exists(options.output):
+            with open(options.output, newline="") as file:
+                others = [row for row in csv.reader(file) if row[0] not in ("by", by)]
+            rows = others + rows
+        with open(options.output, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+
+
+def list_sizes(options):
     sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
-    sizes = [n for n in sizes if n <= options.most]
+    return [n for n in sizes if n <= options.most]
+
+
+def growth(options):
+    """Time searches by number of texts."""
     rows = []
     for kind in KINDS:
+        sizes = list_sizes(options)
         D, Q = make_sets(sizes[-1], options.queries, kind == "topics")
         for n in sizes:
             part = cut(D, 0, n)
@@ -210,19 +180,120 @@ def growth(options):
             for name, (search, stored) in ways.items():
                 for k in (10, 100):
                     spent = seconds(partial(search, split(Q), stored, k)) / Q.shape[0]
-                    rows.append([kind, n, name, k, f"{1e3 * spent:.3f}"])
+                    rows.append([kind, n, name, k, 1e3 * spent])
             del ways, stored
         del D
-    header = ["kind", "items", "search", "k", "ms"]
+    record(options, "items", rows)
+
+
+def words(options):
+    """Time searches by number of words of a query."""
+    rows = []
+    n_items = min(options.items, 300_000)
+    for kind in KINDS:
+        D, Q = make_sets(n_items, options.queries, kind == "topics")
+        ways = {"inverted": (ask, InvertedFile(D)), "SciPy": (ask_scipy, D.T.tocsr())}
+        for n_words in (3, 10, 20, 40, 80, 160):
+            queries = split(pick_words(Q, n_words))
+            for name, (search, stored) in ways.items():
+                spent = seconds(partial(search, queries, stored, 10)) / len(queries)
+                rows.append([kind, n_words, name, 10, 1e3 * spent])
+    record(options, "words", rows)
+
+
+def time_vectors(D, Q):
+    """Yield the CPU time of single queries and of a batch, also of FAISS."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    items, flat = DenseItems(D), faiss.IndexFlatIP(D.shape[1])
+    flat.add(D)
+    searches = {
+        "dense": partial(items.search, k=10),
+        "FAISS": partial(flat.search, k=10),
+    }
+    for name, search in searches.items():
+        one = seconds(lambda: [search(q) for q in split(Q)])  # noqa: B023
+        yield f"{name}, one query", 1e3 * one / len(Q)
+        faiss.cvar.distance_compute_blas_threshold = 1
+        yield f"{name}, {len(Q)} queries", 1e3 * seconds(partial(search, Q)) / len(Q)
+        faiss.cvar.distance_compute_blas_threshold = 20
+
+
+def vectors(options):
+    """Time searches by number of vectors."""
+    sizes = list_sizes(options)
+    D, Q = make_vectors(sizes[-1], 128), make_vectors(options.queries, 128, seed=1)
+    rows = [
+        ["vectors", n, name, 10, ms]
+        for n in sizes
+        for name, ms in time_vectors(D[:n], Q)
+    ]
+    record(options, "vectors", rows)
+
+
+def dimensions(options):
+    """Time searches by number of dimensions."""
+    rows = []
+    for n_features in (32, 64, 128, 256, 512, 1024):
+        D = make_vectors(min(options.items, 100_000), n_features)
+        Q = make_vectors(options.queries, n_features, seed=1)
+        rows += [
+            ["vectors", n_features, name, 10, ms] for name, ms in time_vectors(D, Q)
+        ]
+    record(options, "dimensions", rows)
+
+
+def list_comparisons(options):
+    """Yield items, and pairs of a name and queries, for a comparison of versions."""
+    for kind in KINDS:
+        D, Q = make_sets(options.items, options.queries, kind == "topics")
+        yield kind, D, {f"{n} words": pick_words(Q, n) for n in (160, 40, 10)}
+    rng = np.random.default_rng(0)
+    shape = options.items, 128
+    Q = rng.standard_normal((options.queries, 128), dtype=np.float32)
+    yield "Gaussian vectors", rng.standard_normal(shape, dtype=np.float32), {"128": Q}
+    D, Q = make_vectors(options.items, 128), make_vectors(options.queries, 128, seed=1)
+    yield "clusters of vectors", D, {"128": Q}
+    if options.vectors:
+        D = grow(load(options.vectors)[options.array], options.items // 5 + len(Q))
+        yield "grown vectors", D[len(Q) :], {f"{D.shape[1]}": D[: len(Q)]}
+
+
+def versions(options):
+    """Compare searches of this version with those of another one, in turns."""
+    if options.against is None:
+        print("versions needs --against, which names another installation.\n")
+        return
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths, rows = (here, options.against), []
+    for kind, D, queries in list_comparisons(options):
+        with tempfile.TemporaryDirectory() as folder:
+            common = {"folder": folder, "n_features": D.shape[1]}
+            write_rows(folder, "items", D)
+            installations = [Installation(path) for path in paths]
+            for each in installations:
+                each.ask(build="items", **common)
+            n_queries = options.queries
+            for name, Q in queries.items():
+                write_rows(folder, name, Q)
+                for k, batch in product((10, 100), (1, 16, n_queries)):
+                    ask = {"queries": name, "batch": batch, "k": k, **common}
+                    spent = [
+                        [each.ask(**ask) for each in installations] for _ in "12345"
+                    ]
+                    ours, theirs = np.min(spent, axis=0)
+                    times = f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.2f}"
+                    rows.append([f"{kind}, {name}", k, batch, *times])
+            for each in installations:
+                each.close()
+    header = ["", "k", "queries per call", "ms per query", "other version", "ratio"]
     print_table(header, rows)
     print()
-    if options.output:
-        with open(options.output, "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 def dense(options):
-    """Batches of queries among vectors of 128 numbers, beside FAISS."""
+    """Compare batches of queries among vectors of 128 numbers with FAISS."""
     import faiss
 
     rng = np.random.default_rng(0)
@@ -231,7 +302,7 @@ def dense(options):
     items, flat = DenseItems(D), faiss.IndexFlatIP(128)
     flat.add(D)
     faiss.omp_set_num_threads(1)
-    # From how many queries on FAISS uses BLAS: as it comes, and whenever it is faster.
+    # Number of queries from which FAISS uses BLAS: the default, and 1.
     thresholds = faiss.cvar.distance_compute_blas_threshold, 1
 
     def ask_faiss(q, k, threshold):
@@ -278,7 +349,7 @@ def dense(options):
 
 
 def changes(options):
-    """Adding 1,000 items beside building anew, and opening by memory map."""
+    """Compare adding 1,000 items with a new build; open by memory map."""
     X = make_texts(options.items + 1_000, structured=True)
     D, more = cut(X, 0, options.items), cut(X, options.items, options.items + 1_000)
     start = time.process_time()
@@ -289,7 +360,7 @@ def changes(options):
     of_add = time.process_time() - start
     print(
         f"add 1,000 to {options.items:,}: {1e3 * of_add:.1f} ms, "
-        f"{of_add / of_build:.2%} of building anew"
+        f"{of_add / of_build:.2%} of a new build"
     )
     del items
     estimator = CosineSimilarity(use_idf=False).fit(more)
@@ -303,7 +374,7 @@ def changes(options):
 
 
 def cycles(options):
-    """Add an item and remove another, again and again: time and memory stay flat."""
+    """Add an item and remove another repeatedly: time and memory stay constant."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((10_000, 32), dtype=np.float32)
     n_cycles = options.cycles // 10
@@ -329,7 +400,7 @@ def cycles(options):
 
 
 def single(options):
-    """One query through the index beside one product with the stored items."""
+    """Compare one query through the index with one product with the stored items."""
     rng = np.random.default_rng(0)
     sets = {
         "texts of 160 words": make_sets(20_000, 20, True),
@@ -367,6 +438,10 @@ def single(options):
 PARTS = {
     "sparse": sparse_part,
     "growth": growth,
+    "words": words,
+    "vectors": vectors,
+    "dimensions": dimensions,
+    "versions": versions,
     "dense": dense,
     "changes": changes,
     "cycles": cycles,
@@ -381,7 +456,10 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=int, default=3_000_000, help="items of growth")
     parser.add_argument("--cycles", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=40)
-    parser.add_argument("--output", help="CSV file for the figures of growth")
+    parser.add_argument("--output", help="CSV file for the figures that are drawn")
+    parser.add_argument("--against", metavar="PATH", help="other installation")
+    parser.add_argument("--vectors", help="file of SIMLEARN_DATA to grow vectors from")
+    parser.add_argument("--array", default="X", help="array of this file")
     options = parser.parse_args()
     for part in options.parts or PARTS:
         PARTS[part](options)

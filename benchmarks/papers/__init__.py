@@ -1,1 +1,1 @@
-"""The experiments of the five papers, with the published figures beside ours."""
+"""Experiments of the five papers, and tests of the claims that the papers make."""

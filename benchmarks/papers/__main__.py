@@ -1,7 +1,6 @@
-"""Repeat the experiments of a paper: ``python -m benchmarks.papers NAME``."""
+"""Repeat the experiments of the papers: ``python -m benchmarks.papers NAME``."""
 
 import argparse
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -11,94 +10,116 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the helpers of the benchma
 from _common import print_table
 
 from benchmarks.papers._data import FILES
-from benchmarks.papers._frame import run_experiment
-from benchmarks.papers._page import summarize, write_page
+from benchmarks.papers._frame import (
+    PAPERS,
+    RECORDS,
+    judge,
+    load_papers,
+    needed_files,
+    read_records,
+    run_entry,
+    verdict,
+    write_record,
+)
+from benchmarks.papers._page import describe, summarize, write_pages
 
-QUICK = "Small data of the package or made up: it shows that all runs, no more."
-PAPERS = ("yan", "qin", "kuang", "chechik", "sicre")
 
-
-def main():
+def make_parser():
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.papers",
-        description="Repeats the experiments of the papers and compares the figures. "
-        "The data is read from the folder that SIMLEARN_DATA names; what is missing is "
-        "said, and nothing is downloaded.",
+        description="Repeat the tables and figures of the papers and test what the "
+        "papers claim. Data is read from the folder that SIMLEARN_DATA names. Missing "
+        "files are listed. Nothing is downloaded.",
     )
     parser.add_argument(
         "papers",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(PAPERS)}; all of them if there is none",
+        help=f"{', '.join(PAPERS)} (default: all)",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="seconds instead of minutes, on data that is part of the package",
+        help="run small synthetic data in two minutes, without a verdict; records are "
+        "kept only with --records",
     )
     parser.add_argument(
-        "--again", action="store_true", help="measure what was measured before"
+        "--entry",
+        action="append",
+        default=[],
+        metavar="ENTRY",
+        help='only this table or figure, such as "Table II"; may be repeated',
     )
     parser.add_argument(
-        "--results",
-        default="papers_results",
+        "--again", action="store_true", help="measure again what has a record"
+    )
+    parser.add_argument(
+        "--records", type=Path, metavar="FOLDER", help=f"(default: {RECORDS.name})"
+    )
+    parser.add_argument(
+        "--pages",
+        type=Path,
         metavar="FOLDER",
-        help="where results are kept, so that an interrupted run goes on",
+        help="write pages and figures from the records to this folder",
     )
-    parser.add_argument(
-        "--page", metavar="FILE", help="write the page, such as doc/reproductions.rst"
-    )
+    return parser
+
+
+def main():
+    parser = make_parser()
     options = parser.parse_args()
     unknown = set(options.papers) - set(PAPERS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {PAPERS}")
-    folder = Path(options.results)
-    folder.mkdir(parents=True, exist_ok=True)
-
-    done, missing = [], []
-    for name in options.papers or PAPERS:
-        paper = importlib.import_module(f"benchmarks.papers.{name}").PAPER
-        print(f"\n== {paper.citation}\n   {paper.estimator}: {paper.settings}")
-        for experiment in paper.experiments:
-            if options.quick and not experiment.has_quick:
+    folder = options.records or (None if options.quick else RECORDS)
+    papers = load_papers(options.papers or PAPERS)
+    for paper in papers:
+        print(f"\n== {paper.citation}\n   {paper.form}")
+        records = {} if folder is None else read_records(paper.name, folder)
+        for entry in paper.entries:
+            if options.entry and entry.name not in options.entry:
                 continue
-            print(f"\n{experiment.name}: {experiment.title}")
-            print(QUICK if options.quick else experiment.data)
-            if not options.quick and experiment.missing():
-                print_missing(experiment)
-                missing.append((paper, experiment))
-                continue
-            record = run_experiment(
-                paper, experiment, folder, quick=options.quick, again=options.again
-            )
-            print_record(record)
-            done.append((paper, experiment, record))
-        print(f"\nNot here: {paper.absent}")
-    if done:
-        print(f"\n{summarize(done)}")
-    if options.page:
-        write_page(Path(options.page), done, missing)
+            record = run_or_read(paper, entry, records.get(entry.name), options)
+            if record is not None and folder is not None:
+                write_record(paper, entry.name, record, folder)
+    if folder is not None:
+        print(f"\n{summarize(papers, folder)}")
+    if options.pages:
+        write_pages(options.pages, load_papers(), folder or RECORDS)
 
 
-def print_missing(experiment):
-    """What must be there for an experiment to run, and where it comes from."""
+def run_or_read(paper, entry, record, options):
+    """Return the record of an entry, measured if needed; None if it cannot be."""
+    print(f"\n{entry.name}: {entry.title}")
+    if entry.missing:
+        print(verdict(entry, None))
+        return None
+    if record is None or options.again:
+        if not options.quick and needed_files(entry):
+            print_missing(entry)
+            return None
+        record = run_entry(paper, entry, quick=options.quick)
+    print_record(entry, record)
+    return record
+
+
+def print_missing(entry):
+    """Print the files that an entry needs, and their sources."""
     folder = os.environ.get("SIMLEARN_DATA", "not set")
-    print(f"Not run: it needs, in the folder that SIMLEARN_DATA names ({folder}),")
-    for name in experiment.missing():
+    print(f"Not run. These files are not in the folder SIMLEARN_DATA ({folder}):")
+    for name in needed_files(entry):
         print(f"- {name}: {FILES[name]}")
 
 
-def print_record(record):
+def print_record(entry, record):
     print_table(record["header"], record["rows"])
-    for claim in record["claims"]:
-        mark = "holds" if claim["holds"] else "FAILS"
-        print(f"{mark}: {claim['text']} ({claim['evidence']})")
-    for tried in record["tried"]:
-        print(f"tried: {tried}")
+    for claim in entry.claims:
+        outcome = judge(claim, record["effects"])
+        print(f"{outcome.state}: {claim.text} ({describe(claim, record['effects'])})")
     for note in record["notes"]:
         print(note)
-    seconds = f"{record['seconds']:.0f} s, {record['cpu_seconds']:.0f} s of processors"
-    print(f"{record['verdict']}; {seconds}", flush=True)
+    found = "quick form, no verdict" if record["quick"] else verdict(entry, record)
+    print(f"{found}; {record['seconds']:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,102 +1,181 @@
-"""What the reproductions share: experiments, claims, verdicts, and results on disk."""
+"""Claims of a paper, the test that decides each of them, verdicts, and records."""
 
 import datetime
+import importlib
 import json
+import os
+import re
+import shlex
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.papers._data import find_missing
-from sklearn_simlearn.metrics import (
-    average_precision,
-    precision_at_k,
-    retrieval_report,
+
+PAPERS = ("yan", "qin", "kuang", "chechik", "sicre")
+RECORDS = Path(__file__).parent / "records"
+
+# Significance level of the test, fewest values it accepts, and the share of the
+# published gain that a claim needs to hold.
+LEVEL = 0.05
+MIN_VALUES = 5
+SHARE = 0.5
+
+TEST = (
+    f"A claim has one value per run, split or query, mostly a difference of two "
+    f"methods on the same one. It **holds** if a one-sided t test shows that the mean "
+    f"is above 0 (p < {LEVEL:g}, at least {MIN_VALUES} values) and if the mean is at "
+    f"least half of the published gain, where the paper gives one. It is **smaller** "
+    f"if only the test passes, and **fails** otherwise. It is **untested** if data or "
+    f"a compared method is not available, or if the data leaves no room for half of "
+    f"the published gain."
 )
 
-# A difference over seeds or splits is real if it is this many standard errors from 0.
-N_ERRORS = 2.0
 
-
-@dataclass
+@dataclass(frozen=True)
 class Claim:
-    """Something that a paper says of its figures, and whether ours say it too.
+    """A statement of a paper on one of its tables or figures.
 
     Attributes
     ----------
+    key : str
+        Name of the values in the record.
+
     text : str
-        What the paper finds, in one sentence of our own.
+        The statement in our words.
 
-    holds : bool
-        Whether our figures agree.
+    section : str
+        Section of the paper.
 
-    evidence : str
-        The figures that decide.
+    quote : str
+        A few words of the paper, as a citation.
+
+    gain : float or None
+        Published size of the effect; None if the paper gives no number.
+
+    unit : str
+        Unit of the values.
+
+    missing : str
+        Reason why the claim cannot be tested.
     """
 
+    key: str
     text: str
-    holds: bool
-    evidence: str
+    section: str
+    quote: str
+    gain: float | None = None
+    unit: str = "mAP"
+    missing: str = ""
 
-    def __post_init__(self):
-        self.holds = bool(self.holds)  # of NumPy's kind, it could not be written
+
+@dataclass(frozen=True)
+class Entry:
+    """A table or figure of a paper.
+
+    Attributes
+    ----------
+    name : str
+        "Table II", "Figure 4".
+
+    title : str
+        Its subject.
+
+    claims : sequence of Claim
+        Statements of the paper on it. The first one is shown on the front page.
+
+    needs : tuple of str
+        Data files that the full form reads.
+
+    missing : str
+        Reason why it cannot be repeated without the authors' data.
+    """
+
+    name: str
+    title: str
+    claims: Sequence[Claim] = ()
+    needs: tuple[str, ...] = ()
+    missing: str = ""
+
+    @property
+    def slug(self) -> str:
+        return self.name.lower().replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper and its tables and figures with results.
+
+    Attributes
+    ----------
+    name : str
+        Name on the command line.
+
+    citation, estimator, form : str
+        Reference, our class, and the call that gives the form of the paper.
+
+    protocol : tuple of str
+        Differences between our data and protocol and those of the paper.
+
+    data : tuple of str
+        Data sets, keys of `DATA`.
+
+    not_repeated : tuple of str
+        Tables and figures without results, and other parts of the paper that are left
+        out, with the reason.
+
+    runs : str
+        Module with one function per entry, named after it.
+    """
+
+    name: str
+    citation: str
+    estimator: str
+    form: str
+    protocol: tuple[str, ...]
+    data: tuple[str, ...]
+    not_repeated: tuple[str, ...]
+    runs: str
+    entries: Sequence[Entry]
 
 
 @dataclass
 class Panel:
-    """Curves to draw side by side with those of other panels.
+    """Curves to draw next to those of other panels.
 
-    Attributes
-    ----------
-    title, x_label, y_label : str
-        What is written around them.
-
-    curves : dict of str to list of pairs
-        Points (x, y) of each curve, by name.
-
-    faint : dict of str to list of curves
-        Curves to compare with, several under one name.
+    `curves` has the points (x, y) of each curve by name; `faint` has curves to compare
+    with, several under one name.
     """
 
     title: str
     x_label: str
     y_label: str
-    curves: dict[str, list[tuple[float, float]]]
-    faint: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
-
-    def __post_init__(self):
-        self.curves = {name: _as_floats(c) for name, c in self.curves.items()}
-        self.faint = {
-            name: [_as_floats(c) for c in cs] for name, cs in self.faint.items()
-        }
-
-
-def _as_floats(points):
-    return [(float(x), float(y)) for x, y in points]  # NumPy's cannot be written
+    curves: dict[str, list]
+    faint: dict[str, list] = field(default_factory=dict)
 
 
 @dataclass
 class Result:
-    """What an experiment gave.
+    """Measurements of an entry.
 
     Attributes
     ----------
     header, rows : list
-        A table: names of the columns, and cells as text.
+        A table of text.
 
-    claims : list of Claim
-        They make the verdict.
+    effects : dict of str to dict
+        Values of each claim, by its key: see `effect` and `compare`.
 
     notes : list of str
-        What else a reader should know.
-
-    tried : list of str
-        What was tried where a claim fails, with the figures it gave.
+        Further figures that a reader should know.
 
     panels : list of Panel
         Curves to draw.
@@ -104,240 +183,162 @@ class Result:
 
     header: list[str]
     rows: list[list[str]]
-    claims: list[Claim]
+    effects: dict[str, dict]
     notes: list[str] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
 
 
-@dataclass
-class Experiment:
-    """A table or figure of a paper.
+def effect(values, over: str = "runs") -> dict:
+    """Return the values of a claim, which is true if their mean is above 0."""
+    return {"values": [_round(v) for v in values], "over": over}
 
-    Attributes
-    ----------
-    name : str
-        As the paper has it: "Table 2", "Figure 4".
 
-    title : str
-        What it shows.
+def compare(ours, reference, over: str = "runs") -> dict:
+    """Return the paired differences of two methods, with their means."""
+    ours, reference = (np.asarray(v, dtype=float) for v in (ours, reference))
+    means = {"ours": _round(ours.mean()), "reference": _round(reference.mean())}
+    return {**effect(ours - reference, over), **means}
 
-    data : str
-        The data used here, and how it differs from that of the paper.
 
-    run : callable
-        ``run(quick)`` returns a Result. With `quick` it takes seconds, on data that is
-        part of the package or made up.
+def _round(value) -> float:
+    """Return a number, or the text of one, with six decimals."""
+    return round(float(value), 6)
 
-    needs : tuple of str
-        Data files that the full form reads; `FILES` has where they come from.
 
-    curves : tuple of str
-        For a figure that is drawn from its table: "rows" or "columns", as `read_curves`
-        has it, and the labels of both axes.
+class Outcome(NamedTuple):
+    """Test of a claim: its state, mean, standard error, p-value, number of values."""
 
-    has_quick : bool
-        Whether there is a quick form. One experiment on several data sets needs only
-        one.
+    state: str
+    mean: float = np.nan
+    error: float = np.nan
+    p: float = np.nan
+    n: int = 0
+    over: str = ""
+
+
+def judge(claim: Claim, effects: dict) -> Outcome:
+    """Test a claim on its recorded values."""
+    found = effects.get(claim.key)
+    if found is None:
+        return Outcome("untested")
+    values = np.asarray(found["values"], dtype=float)
+    mean, n = values.mean(), len(values)
+    if n < 2:
+        return Outcome("untested", mean, np.nan, np.nan, n, found["over"])
+    error = values.std(ddof=1) / np.sqrt(n)
+    p = float(mean <= 0)
+    if error > 0:
+        p = stats.ttest_1samp(values, 0, alternative="greater").pvalue
+    state = "fails"
+    if n < MIN_VALUES or not has_room(claim, found):
+        state = "untested"
+    elif p < LEVEL:
+        big = claim.gain is None or mean >= SHARE * claim.gain
+        state = "holds" if big else "smaller"
+    return Outcome(state, mean, error, p, n, found["over"])
+
+
+def has_room(claim: Claim, found: dict) -> bool:
+    """Return False if half of the published gain would exceed a precision of 1."""
+    is_precision = claim.unit in ("mAP", "AP") or claim.unit.startswith("P@")
+    if claim.gain is None or not is_precision or "reference" not in found:
+        return True
+    return found["reference"] + SHARE * claim.gain <= 1
+
+
+def verdict(entry: Entry, record: dict | None) -> str:
+    """Return the verdict of an entry.
+
+    "reproduced" if all tested claims hold, "not" if none holds and none is smaller,
+    "partly" in between, and "not run" with the reason if there is nothing to test.
     """
-
-    name: str
-    title: str
-    data: str
-    run: Callable[[bool], Result]
-    needs: tuple[str, ...] = ()
-    curves: tuple[str, str, str] | None = None
-    has_quick: bool = True
-
-    def missing(self) -> list[str]:
-        """Files that are not there."""
-        return find_missing(self.needs)
-
-
-@dataclass
-class Paper:
-    """A paper: who, where, and what is repeated of it.
-
-    Attributes
-    ----------
-    name : str
-        Name on the command line.
-
-    citation : str
-        Authors, title, venue.
-
-    settings : str
-        The plain settings of our estimator that are the paper's own, in one line.
-
-    absent : str
-        What of the paper cannot be repeated by anyone, and why.
-    """
-
-    name: str
-    citation: str
-    estimator: str
-    settings: str
-    absent: str
-    experiments: Sequence[Experiment]
-
-
-def on_the_papers_own(table, title, kind, run, files) -> list[Experiment]:
-    """A table once more, on collections of the paper that are not at hand.
-
-    Parameters
-    ----------
-    kind : str
-        What a user has to make of the images.
-
-    run : callable
-        ``run(quick, file)`` returns a Result.
-
-    files : dict of str to str
-        Data file of each collection.
-    """
-    return [
-        Experiment(
-            f"{table}, {name}",
-            title,
-            f"{name}, as in the paper, with {kind} of your own.",
-            partial(run, file=file),
-            (file,),
-            has_quick=False,
-        )
-        for name, file in files.items()
-    ]
-
-
-def verdict(claims: Sequence[Claim]) -> str:
-    """All claims hold: reproduced. Some: partly. None: not reproduced."""
-    n_held = sum(claim.holds for claim in claims)
-    if n_held == len(claims):
+    if entry.missing:
+        return f"not run: {entry.missing}"
+    if record is None:
+        reads = f"; it reads {', '.join(entry.needs)}" if entry.needs else ""
+        return f"not run: there is no record{reads}"
+    if record["quick"]:
+        return "not run: quick form"
+    states = {judge(claim, record["effects"]).state for claim in entry.claims}
+    states.discard("untested")
+    if not states:
+        return f"not run: fewer than {MIN_VALUES} values"
+    if states == {"holds"}:
         return "reproduced"
-    return "partly" if n_held else "not reproduced"
+    return "not" if states == {"fails"} else "partly"
 
 
-def claim_gain(text: str, ours, reference, unit="mAP", over="runs") -> Claim:
-    """A claim that one thing is ahead of another, over the same runs or queries.
-
-    It holds if the mean difference is above `N_ERRORS` standard errors. A single run
-    has no error: there the difference itself decides.
-    """
-    mean, error = mean_gain(ours, reference)
-    evidence = (
-        f"{unit} {np.mean(ours):.3f} against {np.mean(reference):.3f}, difference "
-        f"{mean:+.3f} ± {error:.3f} over {len(ours)} "
-        f"{over if len(ours) > 1 else 'run'}"
-    )
-    return Claim(text, mean > N_ERRORS * error, evidence)
+def load_papers(names: Sequence[str] = PAPERS) -> list[Paper]:
+    """Return the papers with these names."""
+    return [importlib.import_module(f"benchmarks.papers.{n}").PAPER for n in names]
 
 
-def mean_gain(ours, reference) -> tuple[float, float]:
-    """Mean difference of paired values and its standard error, 0 for a single pair."""
-    difference = np.asarray(ours, dtype=float) - np.asarray(reference, dtype=float)
-    error = 0.0
-    if len(difference) > 1:
-        error = difference.std(ddof=1) / np.sqrt(len(difference))
-    return difference.mean(), error
+# -- records --
 
 
-def spread(values, digits: int = 3) -> str:
-    """Mean and standard deviation, as text."""
-    values = np.asarray(values, dtype=float)
-    if len(values) == 1:
-        return f"{values[0]:.{digits}f}"
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+def read_records(paper: str, folder: Path = RECORDS) -> dict[str, dict]:
+    """Return the records of a paper by the name of the entry."""
+    path = folder / f"{paper}.json"
+    return json.loads(path.read_text())["entries"] if path.exists() else {}
 
 
-RANKS = (1, 10, 50)
-MEASURES = ("mAP", *(f"P@{k}" for k in RANKS))
-
-
-def measure(estimator, X, y, *, k=RANKS, **options) -> dict[str, float]:
-    """Mean average precision, and precision at 1, 10 and 50, of a fitted estimator."""
-    report = retrieval_report(estimator, X, y, k=k, **options)
-    values = {"mAP": np.nanmean(report["average_precision"])}
-    values |= {f"P@{n}": np.nanmean(report[f"precision_at_{n}"]) for n in k}
-    return {name: float(value) for name, value in values.items()}
-
-
-def measure_scores(relevance, scores, **options) -> dict[str, float]:
-    """The same of a matrix of scores."""
-    ap = average_precision(relevance, scores, **options)
-    values = {"mAP": float(np.nanmean(ap))}
-    for k in RANKS:
-        hits = precision_at_k(relevance, scores, k, **options)
-        values[f"P@{k}"] = float(np.nanmean(hits))
-    return values
-
-
-def column(values: list[dict], name: str = "mAP") -> list[float]:
-    """One measure over the runs."""
-    return [v[name] for v in values]
-
-
-def cells_of(values: list[dict], names=MEASURES) -> list[str]:
-    """Cells of a table: these measures over the runs."""
-    return [spread(column(values, name)) for name in names]
-
-
-def note_first_page(name: str, ours: list[dict], reference: list[dict]) -> list[str]:
-    """A note where a gain in mean average precision costs the first page."""
-    notes = []
-    for k in ("P@1", "P@10"):
-        lost = np.mean([r[k] for r in reference]) - np.mean([o[k] for o in ours])
-        gained = np.mean([o["mAP"] for o in ours]) - np.mean(
-            [r["mAP"] for r in reference]
-        )
-        if gained > 0 and lost > 0.005:
-            notes.append(
-                f"{name} gains {gained:.3f} mAP but loses {lost:.3f} {k}: the gain is "
-                "not on the first page."
-            )
-    return notes
-
-
-# -- results on disk --
-
-
-def run_experiment(
-    paper: Paper, experiment: Experiment, folder: Path, *, quick: bool, again: bool
-) -> dict:
-    """The record of an experiment: read if it is there, measured otherwise."""
-    kind = "quick" if quick else "full"
-    path = folder / f"{paper.name}-{slug(experiment.name)}-{kind}.json"
-    if path.exists() and not again:
-        return json.loads(path.read_text())
+def run_entry(paper: Paper, entry: Entry, *, quick: bool) -> dict:
+    """Measure an entry and return its record."""
     start, cpu_start = time.perf_counter(), time.process_time()
-    result = experiment.run(quick)
-    record = {
-        **asdict(result),
-        "verdict": verdict(result.claims),
-        "seconds": time.perf_counter() - start,
-        "cpu_seconds": time.process_time() - cpu_start,
+    result = getattr(importlib.import_module(paper.runs), entry.slug)(quick)
+    unknown = set(result.effects) - {claim.key for claim in entry.claims}
+    if unknown:
+        raise ValueError(f"{paper.name}, {entry.name}: no claim is named {unknown}.")
+    return {
+        **json.loads(json.dumps(asdict(result), default=float), parse_float=_round),
         "quick": quick,
-        "date": datetime.date.today().isoformat(),
+        "command": shlex.join(["python", "-m", "benchmarks.papers", *sys.argv[1:]]),
         "commit": _commit(),
-        "versions": {
-            name: version(name) for name in ("numpy", "scipy", "scikit-learn")
-        },
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(time.process_time() - cpu_start, 1),
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+        "versions": {n: version(n) for n in ("numpy", "scipy", "scikit-learn")},
     }
-    # Written aside first: an interrupted run leaves no half-made record.
+
+
+def write_record(paper: Paper, name: str, record: dict, folder: Path) -> None:
+    """Add a record to the file of its paper; the file is replaced as a whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = {**read_records(paper.name, folder), name: record}
+    order = [entry.name for entry in paper.entries if entry.name in records]
+    path = folder / f"{paper.name}.json"
     aside = path.with_suffix(".part")
-    aside.write_text(json.dumps(record, indent=1))
+    text = json.dumps({"entries": {n: records[n] for n in order}}, indent=1)
+    aside.write_text(_join_lists(text) + "\n")
     aside.replace(path)
-    return record
 
 
-def slug(name: str) -> str:
-    return name.lower().replace(" ", "-").replace(",", "")
+def _join_lists(text):
+    """Put the innermost lists on one line each."""
+    return re.sub(r"\[\s[^\[\]{}\"]*\]", lambda m: " ".join(m.group().split()), text)
+
+
+def needed_files(entry: Entry) -> list[str]:
+    """Return the data files of an entry that are not in the folder."""
+    return find_missing(entry.needs)
 
 
 def _commit():
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    here = Path(__file__).parent
+    """Return the last commit of the package, marked if the package differs from it."""
     try:
-        return subprocess.run(
-            command, cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        commit = _git("log", "-1", "--format=%h", "--", ":/sklearn_simlearn")
+        differs = _git("diff", "HEAD", "--", ":/sklearn_simlearn")
+        return f"{commit}-dirty" if differs else commit
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def _git(*command):
+    return subprocess.run(
+        ["git", *command],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()

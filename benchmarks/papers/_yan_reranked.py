@@ -1,51 +1,33 @@
-"""Yan and Yu, Tables II and III: before and after re-ranking, several descriptors."""
+"""Yan and Yu, Tables II and III: re-ranking, other words, SIFT words."""
 
+import warnings
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from _common import load
-from bench_mahalanobis import PAPER as PLAIN
+from bench_mahalanobis import split_paris
 from bench_reranking import load_features, rank_items
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
-from benchmarks.papers._frame import (
-    MEASURES,
-    Claim,
-    Result,
-    claim_gain,
-    measure_scores,
-    note_first_page,
-)
-from sklearn_simlearn import HistogramRankSVM, SparseMahalanobisLearner
+from benchmarks.papers._measures import measure_scores
+from sklearn_simlearn import SparseMahalanobisLearner
 from sklearn_simlearn.datasets import make_visual_words
-from sklearn_simlearn.feature_extraction import LocalFeatures
+from sklearn_simlearn.feature_extraction import (
+    LocalDescriptors,
+    LocalFeatures,
+    VisualVocabulary,
+)
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.reranking import KReciprocal, QueryExpansion, SpatialVerification
 from sklearn_simlearn.similarities import CosineSimilarity
 
-RERANKED = (
-    "The Paris photographs with words of their own; with those of UKbench, which its "
-    "words are rounded to, since the descriptors are not at hand; and among the 1,000 "
-    "images of UKbench. UKbench itself with 20,000 and with 50,000 words, one image of "
-    "each object as a query. All are RootSIFT words. Learned from all images but the "
-    "queries and the background, one run; default parameters of all steps."
-)
-NEEDS = (
-    "paris_subset_bovw20k.npz",
-    "paris_subset_geometry.npz",
-    "ukbench1000_geometry.npz",
-    "ukbench1000_codebook20k.npz",
-)
 
-# mAP of tf-idf and learned, without and with re-ranking: Table II, RootSIFT.
-PUBLISHED = {
-    "Paris": "Paris6K 0.693, 0.823; 0.816, 0.908",
-    "Paris, other words": "Paris6K learned 0.792",
-    "Paris, other words, background": "Paris101K 0.585, 0.654; 0.693, 0.783",
-}
+def seeds(quick):
+    """Return the numbers of the runs."""
+    return range(2 if quick else 5)
 
 
 class Collection(NamedTuple):
@@ -55,11 +37,11 @@ class Collection(NamedTuple):
     X: sparse.csr_array
     y: np.ndarray
     queries: np.ndarray
-    words: np.ndarray | None
+    words: np.ndarray
 
 
 def with_words(features, words, n_words):
-    """The same features with other words, and their counts."""
+    """Return the same features with other words, and their counts."""
     features = LocalFeatures(
         features.offsets,
         features.x,
@@ -77,7 +59,7 @@ def with_words(features, words, n_words):
 
 
 def join(first, second):
-    """The features of two collections, one after the other."""
+    """Return the features of two collections, one after the other."""
     parts = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])
         for name in ("x", "y", "scale", "angle", "words", "image_sizes")
@@ -87,7 +69,7 @@ def join(first, second):
 
 
 def make_collection():
-    """Made-up features at random places: nothing to verify, but all runs."""
+    """Return synthetic features at random places."""
     data = make_visual_words(
         n_objects=5, n_images_per_object=8, n_words=500, random_state=0
     )
@@ -107,9 +89,9 @@ def make_collection():
 
 @cache
 def load_collections(quick):
-    """Collections by name; one with a background uses what the one before learns."""
+    """Return collections by name: own words, UKbench's words, and a background."""
     if quick:
-        return {"Paris": make_collection()}
+        return dict.fromkeys(("own", "other", "background"), make_collection())
     words = load("paris_subset_bovw20k.npz")["words"].astype(np.float32)
     other = load("ukbench1000_codebook20k.npz")["centroids"].astype(np.float32)
     features, X, y, queries = load_features("paris_subset_geometry.npz")
@@ -117,28 +99,21 @@ def load_collections(quick):
     nearest = NearestNeighbors(n_neighbors=1).fit(other)
     rounded = nearest.kneighbors(words, return_distance=False)[:, 0]
     mapped, X_mapped = with_words(features, rounded[features.words], len(other))
-    fine = load("ukbench1000_geometry.npz")["word_50k"]
-    background_50k, X_50k = with_words(background, fine, 50_000)
-    firsts = np.arange(0, len(objects), 4)
     return {
-        "Paris": Collection(features, X, y, queries, words),
-        "Paris, other words": Collection(mapped, X_mapped, y, queries, other),
-        "Paris, other words, background": Collection(
+        "own": Collection(features, X, y, queries, words),
+        "other": Collection(mapped, X_mapped, y, queries, other),
+        "background": Collection(
             join(mapped, background),
             sparse.vstack([X_mapped, X_background], format="csr"),
             np.append(y, np.full(len(objects), -1)),
             queries,
             other,
         ),
-        "UKbench": Collection(background, X_background, objects, firsts, other),
-        "UKbench, 50,000 words": Collection(
-            background_50k, X_50k, objects, firsts, None
-        ),
     }
 
 
 def soften(X, words, n_neighbors=2):
-    """Counts shared with the nearest words, by distance in units of its median."""
+    """Return counts shared with the nearest words, by distance over its median."""
     distance, nearest = (
         NearestNeighbors(n_neighbors=n_neighbors + 1).fit(words).kneighbors(words)
     )
@@ -149,180 +124,101 @@ def soften(X, words, n_neighbors=2):
     return X @ sparse.csr_array((weight.ravel(), nearest.ravel(), start), shape=shape)
 
 
+def learn(X, y, words, seed, quick):
+    """Fit the form of the paper, which holds out 4 images of an object if it can."""
+    params = {"max_iter": 5} if quick else {}
+    if np.bincount(y[y >= 0]).max() < 6:
+        params["holdout"] = 1
+    model = SparseMahalanobisLearner.from_paper(
+        words=words, n_jobs=2, random_state=seed, **params
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few held-out images
+        return model.fit(X, y)
+
+
+def rank(model, X, data, chain):
+    """Measure the queries of a collection after the steps of a chain."""
+    verifier = SpatialVerification(n_jobs=2).fit(data.features)
+    steps = {
+        "plain": [],
+        "SR, QE": [QueryExpansion(verifier=verifier)],
+        "k-reciprocal": [KReciprocal()],
+    }[chain]
+    index = SimilarityIndex(model, store_items=True).fit(X)
+    ranked = rank_items(
+        index, steps, X, data.y, features=data.features, queries=data.queries
+    )
+    return measure_scores(*ranked[:2], junk=ranked[2])
+
+
 @cache
 def search(quick):
-    """Average precision of each query, and the measures, by setting."""
-    found, learned = {}, None
-    for name, data in load_collections(quick).items():
-        known = np.setdiff1d(np.flatnonzero(data.y >= 0), data.queries)
-        if "background" not in name:
-            learned = SparseMahalanobisLearner(
-                words=data.words, n_jobs=2, random_state=0, **PLAIN
-            ).fit(data.X[known], data.y[known])
-        models = {
-            "tf-idf": (CosineSimilarity().fit(data.X), data.X),
-            "learned": (learned, data.X),
+    """Return measures of each run by collection, model and chain."""
+    found = {}
+    collections = load_collections(quick)
+    for name, data in collections.items():
+        soft = soften(data.X, data.words)
+        fixed = {
+            ("tf-idf", "plain"): data.X,
+            ("tf-idf", "SR, QE"): data.X,
+            ("tf-idf", "k-reciprocal"): data.X,
+            ("soft assignment", "SR, QE"): soft,
         }
-        if data.words is not None:
-            soft = soften(data.X, data.words)
-            models["soft assignment"] = (CosineSimilarity().fit(soft), soft)
-        if name == "Paris":
-            histogram = HistogramRankSVM(holdout="samples", random_state=0)
-            models["HistogramRankSVM"] = (
-                histogram.fit(data.X[known], data.y[known]),
-                data.X,
-            )
-        verifier = SpatialVerification(n_jobs=2).fit(data.features)
-        expansion = QueryExpansion(verifier=verifier)
-        chains = {
-            "plain": [],
-            "SR": [verifier],
-            "QE": [expansion],
-            "SR and QE": [expansion, verifier],
-            "k-reciprocal": [KReciprocal()],
-        }
-        for model_name, (model, X) in models.items():
-            index = SimilarityIndex(model, store_items=True).fit(X)
-            for chain, steps in chains.items():
-                relevance, S, junk = rank_items(
-                    index,
-                    steps,
-                    X,
-                    data.y,
-                    features=data.features,
-                    queries=data.queries,
-                )[:3]
-                found[name, model_name, chain] = (
-                    average_precision(relevance, S, junk=junk),
-                    measure_scores(relevance, S, junk=junk),
-                )
+        for (model, chain), X in fixed.items():
+            value = rank(CosineSimilarity().fit(X), X, data, chain)
+            found[name, model, chain] = [value] * len(seeds(quick))
+    for seed in seeds(quick):
+        for name in ("own", "other"):
+            data = collections[name]
+            is_query = np.isin(np.arange(len(data.y)), data.queries)
+            train = split_paris(is_query, seed)
+            model = learn(data.X[train], data.y[train], data.words, seed, quick)
+            # The background is not trained separately.
+            places = [name] if name == "own" else [name, "background"]
+            for place in places:
+                where = collections[place]
+                for chain in ("plain", "SR, QE"):
+                    value = rank(model, where.X, where, chain)
+                    found.setdefault((place, "learned", chain), []).append(value)
     return found
 
 
-def cell(found, *key):
-    return " ".join(f"{found[key][1][name]:.3f}" for name in MEASURES)
+@cache
+def load_pictures(descriptor, quick):
+    """Return counts, objects and words of the pictures of UKbench."""
+    if quick:
+        data = make_collection()
+        return data.X, data.y, data.words
+    arrays = load("ukbench_sample80.npz")
+    import cv2
 
-
-def claim_ahead(found, text, ours, reference):
-    """A claim on the same queries."""
-    return claim_gain(text, found[ours][0], found[reference][0], over="queries")
-
-
-def table_2(quick):
-    found = search(quick)
-    names = list(dict.fromkeys(name for name, _, _ in found))
-    chains = ("plain", "SR", "QE", "SR and QE")
-    rows = [
-        [f"{name}: {model}", PUBLISHED.get(name, "") if model == "tf-idf" else ""]
-        + [cell(found, name, model, chain) for chain in chains]
-        for name, model, chain in found
-        if chain == "plain" and model != "soft assignment"
+    offsets = arrays["jpeg_offsets"]
+    pictures = [
+        cv2.imdecode(arrays["jpeg_bytes"][start:end], cv2.IMREAD_GRAYSCALE)
+        for start, end in pairwise(offsets)
     ]
-    claims = []
-    for name in names:
-        for chain, text in (("plain", ""), ("SR and QE", " after SR and QE")):
-            claims.append(
-                claim_ahead(
-                    found,
-                    f"{name}: the learned similarity is ahead of tf-idf{text}",
-                    (name, "learned", chain),
-                    (name, "tf-idf", chain),
-                )
-            )
-    mean = {key: np.mean(ap) for key, (ap, _) in found.items()}
-    gains = {
-        c: mean["Paris", "learned", c] - mean["Paris", "tf-idf", c] for c in chains
-    }
-    claims.append(
-        Claim(
-            "Paris: the lead is smaller after both",
-            gains["SR and QE"] < gains["plain"],
-            f"gain {gains['plain']:+.3f} before, {gains['SR and QE']:+.3f} after",
-        )
-    )
-    notes = ["Cells: mAP, P@1, P@10, P@50."]
-    for name in names:
-        plain, ours = ([found[name, m, "plain"][1]] for m in ("tf-idf", "learned"))
-        notes += note_first_page(f"{name}: the learned similarity", ours, plain)
-    tried = []
-    if not all(claim.holds for claim in claims) and not quick:
-        tried = try_held_out(names)
-    return Result(["", "published", *chains], rows, claims, notes, tried)
+    features = LocalDescriptors(descriptor=descriptor, n_jobs=2).fit_transform(pictures)
+    vocabulary = VisualVocabulary(2000, n_jobs=2, random_state=0).fit(features)
+    words = vocabulary.words_.astype(np.float32)
+    return vocabulary.transform(features), arrays["group"].astype(np.int64), words
 
 
-def try_held_out(names):
-    """The defaults of the learner where the paper's form is behind tf-idf."""
-    tried = []
-    for name in names:
-        if not name.startswith("UKbench"):
-            continue
-        data = load_collections(False)[name]
-        known = np.setdiff1d(np.arange(len(data.y)), data.queries)
-        for holdout in ("samples", "objects"):
-            model = SparseMahalanobisLearner(
-                words=data.words, holdout=holdout, n_jobs=2, random_state=0
-            ).fit(data.X[known], data.y[known])
-            index = SimilarityIndex(model, store_items=True).fit(data.X)
-            ranked = rank_items(index, [], data.X, data.y, queries=data.queries)[:3]
-            values = measure_scores(*ranked[:2], junk=ranked[2])
-            tried.append(
-                f'{name}, holdout="{holdout}" instead of learning all the way: mAP '
-                f"{values['mAP']:.3f}, P@1 {values['P@1']:.3f}"
-            )
-    return tried
-
-
-def table_3(quick):
-    found = search(quick)
-    names = ["Paris"] if quick else ["Paris", "Paris, other words"]
-    settings = {
-        "tf-idf, SR and QE": ("tf-idf", "SR and QE"),
-        "soft assignment, SR and QE": ("soft assignment", "SR and QE"),
-        "tf-idf, k-reciprocal": ("tf-idf", "k-reciprocal"),
-        "learned, SR and QE": ("learned", "SR and QE"),
-        "learned, k-reciprocal": ("learned", "k-reciprocal"),
-    }
-    # Paris6K: RootSIFT with discriminative query expansion, k-reciprocal neighbours
-    # with SIFT, and the paper itself.
-    published = {
-        ("Paris", "tf-idf, SR and QE"): "0.850",
-        ("Paris", "tf-idf, k-reciprocal"): "0.803",
-        ("Paris", "learned, SR and QE"): "0.908",
-        ("Paris, other words", "tf-idf, SR and QE"): "0.660",
-        ("Paris, other words", "learned, SR and QE"): "0.792",
-    }
-    rows = [
-        [f"{name}: {label}", published.get((name, label), "")]
-        + [f"{found[name, *key][1][m]:.3f}" for m in MEASURES]
-        for name in names
-        for label, key in settings.items()
-    ]
-    ours = "learned", "SR and QE"
-    claims = [
-        claim_ahead(
-            found,
-            f"{name}: learned with SR and QE is ahead of {label}",
-            (name, *ours),
-            (name, *settings[label]),
-        )
-        for name in names
-        for label in list(settings)[:3]
-    ]
-    if not quick:
-        own, other = (np.mean(found[name, *ours][0]) for name in names)
-        claims.append(
-            Claim(
-                "words of another collection are worse",
-                other < own,
-                f"mAP {other:.3f} against {own:.3f}",
-            )
-        )
-    tried = []
-    if not all(claim.holds for claim in claims):
-        tried = [
-            f"{name}: learned, {chain} only: mAP "
-            f"{found[name, 'learned', chain][1]['mAP']:.3f}"
-            for name in names
-            for chain in ("SR", "QE")
-        ]
-    return Result(["", "published mAP", *MEASURES], rows, claims, [], tried)
+def measure_pictures(descriptor, quick):
+    """Return measures of tf-idf and learned; one picture of each object queries."""
+    X, y, words = load_pictures(descriptor, quick)
+    found = {"tf-idf": [], "learned": []}
+    for seed in seeds(quick):
+        rng = np.random.default_rng(seed)
+        queries = np.array([rng.choice(np.flatnonzero(y == g)) for g in np.unique(y)])
+        train = np.setdiff1d(np.arange(len(y)), queries)
+        models = {
+            "tf-idf": CosineSimilarity().fit(X[train]),
+            "learned": learn(X[train], y[train], words, seed, quick),
+        }
+        relevance = y[queries, None] == y
+        junk = np.arange(len(y)) == queries[:, None]
+        for name, model in models.items():
+            S = model.similarity(X[queries], X)
+            found[name].append(measure_scores(relevance & ~junk, S, junk=junk))
+    return found

@@ -1,0 +1,230 @@
+"""Photographs: the comparison on the command line, and opening a saved index.
+
+    python benchmarks/bench_images.py [PART ...] [--other FOLDER] [--network MODEL]
+
+PART is comparison, features or opening; the default is all. The photographs are the 80
+of ukbench_sample80.npz in SIMLEARN_DATA, with crops, rotations, reductions and
+recompressions.
+
+comparison: CPU time of ``python -m sklearn_simlearn --images`` on 400 photographs in a
+terminal, and the longest time without output. --other names the folder of another
+version with compiled kernels, which is run, too.
+
+features: mean average precision of the cosine of each kind of features on the 80
+original photographs and on the places of the package; --network adds a network. Stored
+words and vectors of a network are compared on 276 photographs of 5 landmarks of Paris.
+
+opening: an index of 1,000 photographs is saved, the photographs are deleted, and the
+index is opened in another folder.
+"""
+
+import argparse
+import os
+import pty
+import shutil
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+from _common import as_counts, load, print_table
+from sklearn.pipeline import make_pipeline
+
+from sklearn_simlearn.datasets import load_image_folder, load_places
+from sklearn_simlearn.feature_extraction import (
+    ColorHistograms,
+    GistDescriptors,
+    ImageReader,
+    LocalDescriptors,
+    ONNXDescriptors,
+    VisualVocabulary,
+)
+from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.similarities import CosineSimilarity
+
+PARTS = ("comparison", "features", "opening")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--other", metavar="FOLDER")
+    parser.add_argument("--network", metavar="MODEL")
+    options = parser.parse_args()
+    parts = options.parts or PARTS
+    with tempfile.TemporaryDirectory() as folder:
+        if "comparison" in parts:
+            time_comparison(Path(folder, "few"), options.other)
+        if "features" in parts:
+            compare_features(options.network)
+            compare_landmarks()
+        if "opening" in parts:
+            time_opening(Path(folder, "many"))
+
+
+# -- photographs --
+
+
+def read_originals():
+    """Return the photographs as bytes of JPEG files, and their objects."""
+    arrays = load("ukbench_sample80.npz")
+    data, offsets = arrays["jpeg_bytes"], arrays["jpeg_offsets"]
+    jpegs = [data[start:stop].tobytes() for start, stop in pairwise(offsets)]
+    return jpegs, arrays["group"]
+
+
+def write_photographs(folder, n_copies):
+    """Write the originals and changed copies of them, a sub-folder per object."""
+    rng = np.random.default_rng(0)
+    for i, (jpeg, group) in enumerate(zip(*read_originals(), strict=True)):
+        place = folder / f"object {group:02}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{i:02}.jpg").write_bytes(jpeg)
+        image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        for copy in range(n_copies):
+            change = (crop, turn, reduce, lambda image, rng: image)[copy % 4]
+            quality = [cv2.IMWRITE_JPEG_QUALITY, 20 if copy % 4 == 3 else 90]
+            path = place / f"{i:02} copy {copy:02}.jpg"
+            cv2.imwrite(str(path), change(image, rng), quality)
+
+
+def crop(image, rng):
+    height, width = image.shape[:2]
+    top, left = int(rng.integers(height // 4)), int(rng.integers(width // 4))
+    return image[top : top + 3 * height // 4, left : left + 3 * width // 4]
+
+
+def turn(image, rng):
+    height, width = image.shape[:2]
+    center, angle = (width / 2, height / 2), float(rng.uniform(-30, 30))
+    matrix = cv2.getRotationMatrix2D(center, angle, 1.0)
+    return cv2.warpAffine(image, matrix, (width, height), borderMode=cv2.BORDER_REFLECT)
+
+
+def reduce(image, rng):
+    factor = rng.uniform(0.5, 0.9)
+    return cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
+
+
+# -- parts --
+
+
+def time_comparison(folder, other):
+    write_photographs(folder, 4)
+    here = str(Path(__file__).resolve().parent.parent)
+    rows = [("this version", *run_comparison(here, folder))]
+    if other is not None:
+        rows.append(("other version", *run_comparison(other, folder)))
+        rows.append(("ratio", f"{rows[0][1] / rows[1][1]:.2f}", "", ""))
+    print_table(("400 photographs", "CPU s", "longest gap s", "at s"), rows)
+
+
+def run_comparison(root, folder):
+    """Return CPU seconds, the longest time without output, and when it began."""
+    place = tempfile.mkdtemp()
+    command = [sys.executable, "-m", "sklearn_simlearn", "--images", str(folder)]
+    command += ["--report", "page.html", "--save", "index"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(place)
+        os.environ.update(PYTHONPATH=root, TERM="xterm", COLUMNS="100")
+        os.execv(sys.executable, command)
+    start = time.monotonic()
+    times = [start]
+    while True:
+        try:
+            data = os.read(terminal, 2**16)
+        except OSError:  # the process has closed the terminal
+            break
+        if not data:
+            break
+        times.append(time.monotonic())
+    _, status, usage = os.wait4(pid, 0)
+    shutil.rmtree(place)
+    if status:
+        sys.exit(f"The comparison of {root} failed.")
+    gaps = np.diff(times)
+    cpu = round(usage.ru_utime + usage.ru_stime, 1)
+    return cpu, round(gaps.max(), 2), round(times[gaps.argmax()] - start, 1)
+
+
+def compare_features(network):
+    originals, group = read_originals()
+    places = load_places()
+    sets = {
+        "UKbench": (ImageReader().fit_transform(originals), group),
+        "places": (ImageReader().fit_transform(list(places.images)), places.target),
+    }
+    kinds = {
+        "colours": ColorHistograms(),
+        "Gist": GistDescriptors(),
+        "words": make_pipeline(
+            LocalDescriptors(), VisualVocabulary(2000, search="hnsw", random_state=0)
+        ),
+    }
+    if network is not None:
+        kinds["network"] = ONNXDescriptors(network)
+    rows = []
+    for name, extractor in kinds.items():
+        cells, seconds, n_images = [], time.process_time(), 0
+        for images, y in sets.values():
+            X = extractor.fit_transform(images)
+            cosine = CosineSimilarity(use_idf=name == "words").fit(X)
+            cells.append(f"{cosine.score(X, y):.3f}")
+            n_images += len(images)
+        seconds = time.process_time() - seconds
+        rows.append((name, *cells, f"{1000 * seconds / n_images:.1f}"))
+    print_table(("mAP of the cosine", *sets, "CPU ms per image"), rows)
+
+
+def compare_landmarks():
+    words, vectors = load("paris_subset_bovw20k.npz"), load("paris_subset_cnn.npz")
+    is_query = words["is_query"]
+    rows = []
+    for name, X in (
+        ("words", as_counts(words)),
+        ("network", vectors["feat"].astype(np.float32)),
+    ):
+        cosine = CosineSimilarity(use_idf=name == "words").fit(X[~is_query])
+        score = cosine.score(X, words["y"].astype(int), query_mask=is_query)
+        rows.append((name, f"{score:.3f}"))
+    print_table(("mAP of the cosine", "landmarks"), rows)
+
+
+def time_opening(folder):
+    write_photographs(folder / "photographs", 12)
+    paths = load_image_folder(folder / "photographs").data[:1000]
+    names = [str(Path(path).relative_to(folder)) for path in paths]
+    model = make_pipeline(
+        ImageReader(),
+        LocalDescriptors(200),
+        VisualVocabulary(5000, search="hnsw", random_state=0),
+        CosineSimilarity(),
+    )
+    index = SimilarityIndex(model).fit(paths, ids=names)
+    queries = [Path(path).read_bytes() for path in paths[::100]]
+    expected = index.search(queries)
+    index.save(folder / "index")
+    shutil.rmtree(folder / "photographs")
+    (folder / "elsewhere").mkdir()
+    shutil.move(folder / "index", folder / "elsewhere" / "index")
+    os.chdir(folder / "elsewhere")
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        opened = SimilarityIndex.load("index", trusted=())
+        seconds.append(time.perf_counter() - start)
+    found = opened.search(queries)
+    same = all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    print(
+        f"1,000 photographs: opened in {1000 * min(seconds):.0f} ms (first "
+        f"{1000 * seconds[0]:.0f} ms), same answers: {same}"
+    )
+    os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()
