@@ -2,9 +2,9 @@
 
     python doc/check_links.py FOLDER
 
-Every link within the pages must lead to a file that is there, and to a place in it that
-is there. Nothing that a page loads may come from outside: scripts, styles, fonts,
-pictures. Links that a reader may follow to other sites are left alone.
+Every link within the pages must lead to an existing file and an existing place in it.
+Pages may not load scripts, styles, fonts or pictures from other sites. Links to other
+sites are not checked.
 """
 
 import re
@@ -48,15 +48,15 @@ class Page(HTMLParser):
 
 
 def css_urls(text):
-    """What a style sheet loads, but for what it holds itself."""
+    """Return the addresses that a style sheet loads, without embedded data."""
     urls = [first or second for first, second in CSS_URL.findall(text)]
     return [url for url in urls if not url.startswith(("data:", "#"))]
 
 
 def find_faults(folder):
-    """Sentences that each name a fault."""
+    """Yield sentences that each name a fault."""
     folder = Path(folder).resolve()
-    # What the theme brings as .html beside its scripts are no pages.
+    # The .html files that the theme ships next to its scripts are not pages.
     paths = set(folder.rglob("*.html")) - set((folder / "_static").rglob("*"))
     pages = {path: Page(path) for path in sorted(paths)}
     if not pages:
@@ -76,7 +76,7 @@ def find_faults(folder):
 
 
 def _find_fault(what, url, base, pages):
-    """What is wrong with an address, as a list of no or one sentence."""
+    """Return a list with one sentence about a fault, or an empty list."""
     parts = urlsplit(url)
     if parts.scheme or parts.netloc:
         return [f"{what}, which is outside"]

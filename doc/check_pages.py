@@ -2,13 +2,14 @@
 
     python doc/check_pages.py FOLDER [PAGE ...] [--screenshots FOLDER]
 
-FOLDER holds the built documentation; a PAGE more, such as a report, is a path of its
-own. A fault is an error on the console, a request to the network, text over text or cut
-off, a formula that is not set, or a page that scrolls sideways. Where there is no
-Chromium, that is said and nothing is checked.
+FOLDER holds the built documentation. A further PAGE, such as a report, is a path. A
+fault is an error on the console, a request to the network, overlapping text, text that
+is cut off, a formula that is not set, a page that scrolls sideways, or a serious
+finding of axe-core, which checks accessibility. Without Chromium, nothing is checked,
+and a message is printed.
 
-Chromium is driven through the pipe of its DevTools protocol, so that no package is
-needed.
+Chromium is controlled through the pipe of its DevTools protocol, which needs no
+package. axe-core comes from the package axe-core-python.
 """
 
 import argparse
@@ -22,18 +23,25 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WIDTHS = (360, 1300, 1600)
+WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
 PAGES = (
     "index.html",
     "quick_start.html",
     "choose.html",
+    "user_guide/index.html",
     "user_guide/learning.html",
+    "user_guide/search_text.html",
     "learners/oasis.html",
+    "reproductions/index.html",
+    "reproductions/kuang.html",
+    "api/index.html",
     "generated/sklearn_simlearn.OASIS.html",
+    "notebooks/search_text.html",
     "auto_examples/index.html",
 )
 
@@ -48,15 +56,32 @@ FLAGS = (
     "--disable-component-update",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
-    # No name resolves, so that nothing can come from outside.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # No host name is resolved, so that nothing is loaded from outside.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 PATIENCE = 60  # seconds for an answer of the browser
 
-# Lines of text, as far as they can be seen: those that cover each other, and those cut
-# off where nothing scrolls; and the width of the page. Of formulas, whose text is for
-# screen readers, only the box counts.
+# Serious findings of axe-core, as one line each. The contrast of colours that are still
+# changing cannot be measured. Lists of references of docutils and thumbnails of
+# Sphinx-Gallery are not checked.
+AXE = """
+(async () => {
+  const still = document.createElement("style");
+  still.textContent = "* { transition: none !important; }";
+  document.head.append(still);
+  const result = await axe.run(
+    {exclude: [[".citation-list"], [".sphx-glr-thumbcontainer"]]},
+    {resultTypes: ["violations"]});
+  return result.violations
+    .filter(rule => ["serious", "critical"].includes(rule.impact))
+    .map(rule => `${rule.id}: ${rule.help} (${rule.nodes[0].target})`);
+})()
+"""
+
+# Visible lines of text: those that overlap, and those that are cut off although nothing
+# scrolls; and the width of the page. Of formulas, whose text is for screen readers,
+# only the box counts.
 LOOK = """
 (async () => {
   await document.fonts.ready;
@@ -80,7 +105,7 @@ LOOK = """
         const r = box.getBoundingClientRect();
         left = Math.max(left, r.left); right = Math.min(right, r.right);
         top = Math.max(top, r.top); bottom = Math.min(bottom, r.bottom);
-        // An ellipsis says that there is more.
+        // An ellipsis marks text that goes on.
         scrolls ||= mayScroll(box, style) || style.textOverflow === "ellipsis";
       }
       if (style.position === "fixed") break;
@@ -90,7 +115,7 @@ LOOK = """
     for (const r of range.getClientRects()) {
       const line = {
         left: Math.max(left, r.left), right: Math.min(right, r.right),
-        // Letters do not fill their line: neighbours may share a little.
+        // Letters do not fill their line: neighbouring lines may overlap a little.
         top: Math.max(top, r.top + 0.2 * r.height),
         bottom: Math.min(bottom, r.bottom - 0.2 * r.height),
         text: node.data.trim().slice(0, 40), node: node,
@@ -130,7 +155,7 @@ LOOK = """
 
 
 class Browser:
-    """A client of Chromium's DevTools protocol, by pipe."""
+    """Client of Chromium's DevTools protocol, by pipe."""
 
     def __init__(self, write, read):
         self._write, self._read = write, read
@@ -140,7 +165,7 @@ class Browser:
         self.events = []
 
     def call(self, method, **params):
-        """Call a method and wait for its result; events on the way are kept."""
+        """Call a method and wait for its result; keep the events until then."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params}
         if self.session is not None:
@@ -154,7 +179,7 @@ class Browser:
         return answer["result"]
 
     def wait_for(self, event):
-        """Wait until something has happened."""
+        """Wait until an event has happened."""
         deadline = time.monotonic() + PATIENCE
         while not any(known.get("method") == event for known in self.events):
             self.events.append(self._receive(deadline))
@@ -162,7 +187,7 @@ class Browser:
     def _receive(self, deadline):
         while b"\0" not in self._pending:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no answer of the browser in {PATIENCE} s")
+                raise TimeoutError(f"no answer from the browser in {PATIENCE} s")
             part = os.read(self._read, 1 << 16)
             if not part:
                 raise RuntimeError("the browser has ended")
@@ -209,7 +234,7 @@ def open_browser(program):
 
 
 def check_page(browser, path, width, scheme, picture=None):
-    """Open a page; returns its faults."""
+    """Open a page and return its faults."""
     browser.call(
         "Emulation.setDeviceMetricsOverride",
         width=width,
@@ -224,12 +249,8 @@ def check_page(browser, path, width, scheme, picture=None):
     browser.events.clear()
     browser.call("Page.navigate", url=path.resolve().as_uri())
     browser.wait_for("Page.loadEventFired")
-    result = browser.call(
-        "Runtime.evaluate", expression=LOOK, awaitPromise=True, returnByValue=True
-    )
-    if "exceptionDetails" in result:
-        raise RuntimeError(f"{path}: {result['exceptionDetails']}")
-    seen = result["result"]["value"]
+    seen = _evaluate(browser, LOOK)
+    _evaluate(browser, read_axe())
     faults = [fault for event in browser.events for fault in _read_event(event)]
     faults += [f"text over text: {pair}" for pair in seen["overlaps"]]
     faults += [f"text is cut off: {text}" for text in seen["cut"]]
@@ -237,13 +258,33 @@ def check_page(browser, path, width, scheme, picture=None):
         faults.append(f"it scrolls sideways: {seen['width']} pixels wide")
     if seen["unfinished"]:
         faults.append("formulas are not set")
+    faults += [f"accessibility: {finding}" for finding in _evaluate(browser, AXE)]
     if picture is not None:
         _photograph(browser, width, seen["height"], picture)
     return faults
 
 
+def _evaluate(browser, expression):
+    """Return the value of an expression of JavaScript."""
+    result = browser.call(
+        "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+    )
+    if "exceptionDetails" in result:
+        raise RuntimeError(f"{expression[:80]}: {result['exceptionDetails']}")
+    return result["result"].get("value")
+
+
+@cache
+def read_axe():
+    """Return the source of axe-core; its own value is not returned to Python."""
+    import axe_core_python
+
+    source = Path(axe_core_python.__file__).with_name("axe.min.js")
+    return source.read_text(encoding="utf-8") + ";0"
+
+
 def _read_event(event):
-    """The faults that an event tells of."""
+    """Yield the faults that an event reports."""
     params = event.get("params", {})
     match event.get("method"):
         case "Runtime.exceptionThrown":
@@ -272,7 +313,7 @@ def _photograph(browser, width, height, picture):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="the built documentation")
-    parser.add_argument("pages", type=Path, nargs="*", help="more pages")
+    parser.add_argument("pages", type=Path, nargs="*", help="further pages")
     parser.add_argument("--screenshots", type=Path, help="a folder for pictures")
     options = parser.parse_args(arguments)
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -285,7 +326,7 @@ def main(arguments=None):
         options.screenshots.mkdir(parents=True, exist_ok=True)
     missing = [str(page) for page in pages if not page.is_file()]
     if missing:
-        sys.exit(f"not there: {', '.join(missing)}")
+        sys.exit(f"missing: {', '.join(missing)}")
     n_faults = 0
     with open_browser(program) as browser:
         for page, width, scheme in itertools.product(pages, WIDTHS, SCHEMES):

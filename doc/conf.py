@@ -12,7 +12,7 @@ from sphinx_gallery.sorting import ExplicitOrder
 import sklearn_simlearn
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 project = "sklearn_simlearn"
 author = "The sklearn_simlearn developers"
@@ -23,13 +23,16 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "matplotlib.sphinxext.plot_directive",
+    "myst_nb",
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb"]
+nb_execution_mode = "off"  # the tests execute the notebooks
 templates_path = ["_templates"]
 
 html_theme = "pydata_sphinx_theme"
@@ -46,9 +49,12 @@ html_theme_options = {
     "footer_end": [],
 }
 html_context = {"default_mode": "auto"}
-html_sidebars = {"index": [], "quick_start": [], "choose": [], "whats_new": []}
+html_sidebars = {
+    page: []
+    for page in ("index", "quick_start", "choose", "whats_new/*", "reproductions/*")
+}
 
-# A package brings MathJax's files, which are copied beside the pages.
+# A package contains MathJax's files, which are copied next to the pages.
 mathjax_path = "mathjax/tex-chtml.js"
 
 # Copied without prompts and outputs.
@@ -60,6 +66,8 @@ plot_html_show_formats = False
 plot_html_show_source_link = False
 
 autosummary_generate = True
+# The docstrings name the types.
+autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "inherited-members": True}
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -71,13 +79,14 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    # From the first search to serving; the learners' own scripts are in between.
+    # From the first search to serving, with the scripts of the learners in between.
     "within_subsection_order": ExplicitOrder(
         [
             "plot_first_search.py",
             "plot_text.py",
             "plot_hybrid_search.py",
             "plot_clicks.py",
+            "plot_near_duplicates.py",
             "plot_grid_search.py",
             "plot_new_objects.py",
             "plot_posterior.py",
@@ -107,17 +116,31 @@ warnings.filterwarnings(
 
 
 def skip_what_scikit_learn_documents(app, what, name, obj, skip, options):
-    """Leave out inherited methods such as `get_params`: their texts refer to pages of
-    scikit-learn's own guide."""
+    """Skip inherited methods such as `get_params`, whose texts refer to pages of
+    scikit-learn's guide."""
     module = getattr(obj, "__module__", None) or ""
     return True if module.startswith("sklearn.") else None
 
 
 def draw_pictures(app):
-    """Draw what the landing page and the quick start show."""
+    """Draw the pictures of the landing page and of the quick start."""
     from pictures import draw_all
 
     draw_all(Path(app.srcdir) / "_pictures")
+
+
+def copy_notebooks(app):
+    """Copy the notebooks next to the pages."""
+    source = Path(app.srcdir).parent / "examples" / "notebooks"
+    shutil.copytree(source, Path(app.srcdir) / "notebooks", dirs_exist_ok=True)
+
+
+def write_reproductions(app):
+    """Write the pages of the papers from the records of the experiments."""
+    from benchmarks.papers._frame import load_papers
+    from benchmarks.papers._page import write_pages
+
+    write_pages(Path(app.srcdir) / "reproductions", load_papers())
 
 
 def copy_mathjax(app, exception):
@@ -134,4 +157,6 @@ def copy_mathjax(app, exception):
 def setup(app):
     app.connect("autodoc-skip-member", skip_what_scikit_learn_documents)
     app.connect("builder-inited", draw_pictures)
+    app.connect("builder-inited", copy_notebooks)
+    app.connect("builder-inited", write_reproductions)
     app.connect("build-finished", copy_mathjax)

@@ -1,4 +1,4 @@
-"""The lines of the pages run as tests, each page in a folder of its own."""
+"""Run the examples of the pages as tests, each page in its own folder."""
 
 import pytest
 from sklearn import config_context
@@ -10,7 +10,7 @@ collect_ignore = ["_build", "auto_examples", "generated"]
 
 @pytest.fixture(autouse=True)
 def page(tmp_path, monkeypatch):
-    """Files go to a scratch folder, figures are closed, settings are undone."""
+    """Run in a temporary folder; close figures and restore settings afterwards."""
     plt = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
     with config_context():

@@ -1,4 +1,4 @@
-"""Pictures that pages of the documentation show, drawn when it is built.
+"""Draw pictures of the documentation when it is built.
 
     python doc/pictures.py FOLDER
 
@@ -27,7 +27,7 @@ N_QUERIES, N_RESULTS = 4, 4
 
 
 def draw_before_and_after(folder):
-    """Queries with their first results, by the cosine and by what was learned.
+    """Draw queries with their first results, by the cosine and by a learner.
 
     Of the queries in the order of their gain in average precision, four are shown that
     are evenly spaced.

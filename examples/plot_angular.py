@@ -1,7 +1,7 @@
 """
-================================================
-How many labels does a query need to learn from?
-================================================
+==================================
+How many labels does a query need?
+==================================
 
 A ranking SVM per query needs labelled candidates for every query. If there are few
 candidates, it ranks worse than the cosine.
@@ -73,8 +73,8 @@ for i, (sigma, marker) in enumerate(zip(sigmas, "os^Dv", strict=True)):
     left.plot(n_candidates, score[i], **look, label=f"sigma = {sigma:g}")
     right.plot(n_candidates, angle[i], **look)
 left.axhline(cosine, color="black", linestyle=":", label="cosine")
-left.set(title="How well it ranks", ylabel="mean average precision")
-right.set(title="How far it went", ylabel="mean angle to the cosine (radians)")
+left.set(title="Ranking", ylabel="mean average precision")
+right.set(title="Distance from the cosine", ylabel="mean angle to the cosine (radians)")
 fig.legend(loc="outside right", frameon=False)
 for ax in (left, right):
     ax.set(xscale="log", xlabel="labelled candidates of a query")
@@ -93,5 +93,5 @@ from sklearn_simlearn.display import HoldoutDisplay
 ranker = AngularBilinearRanker(holdout="samples", random_state=0)
 ranker.fit(X_train, y_train)
 HoldoutDisplay.from_estimator(ranker)
-print(f"{ranker.matrix_} matrices, {ranker.shrinkage_:.0%} of the query kept")
+print(f"{ranker.matrix_} matrices, {ranker.share_:.0%} of the query kept")
 print(f"cosine {cosine:.3f}, learned {ranker.score(X_test, y_test):.3f}")

@@ -11,8 +11,8 @@ vectors.
 # %%
 # A log
 # -----
-# There is no public log to redistribute, so one is drawn: people type the name of a
-# category and click on some of its definitions, and one click in ten goes astray.
+# No public log can be redistributed, so a log is generated: people type the name of a
+# category and click on some of its definitions. One click in ten is on a wrong one.
 
 import numpy as np
 
@@ -76,8 +76,8 @@ for name, model in {"cosine": cosine, "OASIS": oasis}.items():
 print(f"gain on held-out training queries, by their clicks {oasis.holdout_gain_:.3f}")
 
 # %%
-# How many clicks it takes
-# ------------------------
+# Number of clicks
+# ----------------
 
 import warnings
 

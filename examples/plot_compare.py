@@ -1,7 +1,7 @@
 """
-=========================================
-Which similarity is best for my own data?
-=========================================
+=======================================
+Which similarity is best for your data?
+=======================================
 
 One command fits all similarities of this package and several baselines on half of the
 data, and evaluates them with queries of the other half. A report then shows the gain of

@@ -1,7 +1,7 @@
 """
-=========================================
-What does an approximate index leave out?
-=========================================
+===========================================
+Which items does an approximate index miss?
+===========================================
 
 An inverted file of k-means lists reads only a few lists per query. This example
 measures the share of the true neighbours that it finds, and whether several inverted

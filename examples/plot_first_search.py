@@ -91,17 +91,17 @@ def count_right(ids):
 
 figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ranks = np.arange(1, 9)
-ax.plot(ranks, np.minimum(ranks, 4), "k:", label="the most there can be")
+ax.plot(ranks, np.minimum(ranks, 4), "k:", label="maximum")
 ax.plot(ranks, count_right(better_ids), "o-", color="#0072B2", label="square roots")
 ax.plot(ranks, count_right(ids), "s--", color="#D55E00", label="counts")
 ax.set(
-    title="How many of the four views are found?",
-    xlabel="results looked at",
-    ylabel="right results, mean",
+    title="Views of the same spot that are found",
+    xlabel="number of results",
+    ylabel="relevant results, mean",
     ylim=(0, 4.3),
 )
 ax.legend(loc="lower right", frameon=False)
-print(f"first result right: {count_right(ids)[0]:.0%} of the queries by counts,")
+print(f"first result relevant: {count_right(ids)[0]:.0%} of the queries by counts,")
 print(f"{count_right(better_ids)[0]:.0%} by square roots")
 
 # %%

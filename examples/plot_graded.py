@@ -1,7 +1,7 @@
 """
-============================================
-What if some results are better than others?
-============================================
+===================================
+How to learn from graded relevance?
+===================================
 
 For the definition of a lake, another lake is relevant, a river is less relevant, and a
 bread is not relevant. A relevance matrix represents this: columns are groups and
@@ -79,7 +79,7 @@ for i, (name, of_model) in enumerate(scores.items()):
     )
     ax.bar_label(bars, fmt="%.2f", fontsize=8)
 ax.set_xticks(place, scores["tf-idf"])
-ax.set(title="What each target teaches", ylim=(0, 1.05), ylabel="score on test texts")
+ax.set(title="Scores by training target", ylim=(0, 1.05), ylabel="score on test texts")
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 # %%

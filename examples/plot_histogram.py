@@ -1,7 +1,7 @@
 """
-===============================
-What is a pair of counts worth?
-===============================
+==========================================
+Which weight should a pair of counts have?
+==========================================
 
 Hand-made similarities of histograms define by a formula how similar a count of
 :math:`j` in the query and a count of :math:`l` in the item are: by their product, their
@@ -48,7 +48,7 @@ from sklearn_simlearn import HistogramRankSVM
 
 learned = HistogramRankSVM(n_word_groups=3, random_state=0).fit(X_train, y_train)
 print(
-    f"Share of the hand-made similarity: {learned.shrinkage_}; gain over it "
+    f"Share of the hand-made similarity: {learned.share_}; gain over it "
     f"{learned.holdout_gain_:.3f} +- {learned.holdout_error_:.3f}"
 )
 print(
@@ -57,8 +57,8 @@ print(
 )
 
 # %%
-# Does it rank better?
-# --------------------
+# Comparison with hand-made similarities
+# --------------------------------------
 # Each hand-made similarity deals with one of the three difficulties. The learned
 # similarity deals with all of them.
 
@@ -87,15 +87,15 @@ colors = ["#0072B2" if name == "learned" else "#9a9a9a" for name in scores]
 bars = ax.barh(list(scores), list(scores.values()), color=colors)
 ax.bar_label(bars, fmt="%.2f", padding=3)
 ax.set(
-    title="Histograms of known making",
+    title="Generated histograms",
     xlabel="mean average precision on new objects",
     xlim=(0, 1.1),
 )
 ax.invert_yaxis()
 
 # %%
-# What are the weights?
-# ---------------------
+# Weights
+# -------
 # Only differences within a row change the ranking of a query, so the first entry of
 # each row is subtracted: the plot shows the gain of an item with a word that the query
 # has :math:`j` times. A word that both have once has the largest gain, since objects
@@ -138,7 +138,7 @@ ax.set(
     xlim=(0, 1.1),
 )
 ax.invert_yaxis()
-print(f"Share of the hand-made similarity: {models['learned'].shrinkage_}, which is")
+print(f"Share of the hand-made similarity: {models['learned'].share_}, which is")
 print(models["learned"].hand_made_)
 
 # %%

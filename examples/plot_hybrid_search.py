@@ -1,11 +1,11 @@
 """
-================================
-Words, vectors, or both of them?
-================================
+========================================
+Search by words, by vectors, or by both?
+========================================
 
 BM25 finds documents with the words of a query. Vectors of a neural network find
-documents with its meaning. :class:`~sklearn_simlearn.compose.SimilarityUnion` adds the
-two, and learns the weights from judgements.
+documents with a similar meaning. :class:`~sklearn_simlearn.compose.SimilarityUnion`
+adds the two similarities, and learns the weights from judgements.
 """
 
 # %%
@@ -61,8 +61,8 @@ for model in models.values():
 print(models["both"].weights_)
 
 # %%
-# How much is gained
-# ------------------
+# Gain
+# ----
 
 from sklearn_simlearn.metrics import retrieval_report
 
@@ -76,10 +76,10 @@ for name, report in reports.items():
     )
 
 # %%
-# What the hold-out saw
-# ---------------------
-# The quality is flat around the best weight, so a few training queries are enough to
-# find a good one. At both ends is a part alone.
+# Scores on the hold-out
+# ----------------------
+# The score changes little around the best weight, so a few training queries are enough
+# to find a good weight. The ends of the curve are the parts alone.
 
 import matplotlib.pyplot as plt
 

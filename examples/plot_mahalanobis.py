@@ -1,7 +1,7 @@
 """
-=========================================
-What do words have to do with each other?
-=========================================
+================================
+Should neighbouring words match?
+================================
 
 In the cosine of tf-idf vectors, a word matches only itself, and its weight depends only
 on its frequency. If features are quantised to visual words, some get the word on the
@@ -35,8 +35,8 @@ X_train, y_train = data.data[::2], data.target[::2]
 X_test, y_test = data.data[1::2], data.target[1::2]
 
 # %%
-# Do neighbours help?
-# -------------------
+# Number of neighbours
+# --------------------
 # Without neighbours, only the weights of the words are learned. Each neighbour that may
 # match recovers some of the lost matches, up to the three others of a group. Future
 # queries show the objects in the training data, so we pass ``holdout="samples"``.
@@ -58,7 +58,7 @@ fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.plot(list(learners), scores, "o-", color="#0072B2", label="learned")
 ax.axhline(tfidf.score(X_test, y_test), color="black", ls=":", label="tf-idf")
 ax.set(
-    title="Words that may match",
+    title="Matches between neighbouring words",
     xlabel="neighbours of a word",
     ylabel="mean average precision",
     ylim=(0, 1),
@@ -76,7 +76,7 @@ from sklearn_simlearn.display import HoldoutDisplay
 
 learner = learners[3]
 HoldoutDisplay.from_estimator(learner)
-print(f"Chosen: {learner.n_iter_} iterations, {learner.shrinkage_:.0%} of the start")
+print(f"Chosen: {learner.n_iter_} iterations, {learner.share_:.0%} of the start")
 print(f"{learner.support_.nnz} entries of M, {learner.n_hard_triplets_} hard triplets")
 
 # %%

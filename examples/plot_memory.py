@@ -1,7 +1,7 @@
 """
-========================================================
-Is there a better query than the average of five images?
-========================================================
+========================================
+Which query represents five images best?
+========================================
 
 If several images of an object are available, a common query is their average.
 :class:`~sklearn_simlearn.MemoryVectorQuery` uses the shortest vector that is equally

@@ -1,7 +1,7 @@
 """
-===========================================
-Does what was learned hold for new objects?
-===========================================
+================================================
+Does a learned similarity help with new objects?
+================================================
 
 A learner finds the words that distinguish the classes in the training data. Other
 classes may need other words, and then the learned similarity may rank worse than its
@@ -64,7 +64,7 @@ for (name, path), begin, (color, marker) in zip(
     ax.axhline(begin, color=color, ls=":", label=f"{name}: tf-idf")
     ax.semilogx(n_triplets, path, marker=marker, color=color, label=f"{name}: OASIS")
 ax.set(
-    title="Learning for longer",
+    title="Score by number of triplets",
     xlabel="triplets",
     ylabel="mean average precision",
 )
@@ -103,5 +103,5 @@ for shift, values, label, color, hatch in [
     )
     ax.bar_label(bars, fmt="%.2f")
 ax.set_xticks(place, models)
-ax.set(title="How far to go", ylabel="mean average precision", ylim=(0, 0.9))
+ax.set(title="Score by hold-out", ylabel="mean average precision", ylim=(0, 0.9))
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

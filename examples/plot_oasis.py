@@ -1,7 +1,7 @@
 """
-============================================
-How far should a learner go from the cosine?
-============================================
+===================================================
+How far should a learner move away from the cosine?
+===================================================
 
 :class:`~sklearn_simlearn.OASIS` starts from the cosine, and held-out samples decide how
 far it moves away. This example measures the gain over the cosine and the ranks at which
@@ -27,7 +27,7 @@ X_train, X_test, y_train, y_test, _, images_test = train_test_split(
 # -------------------
 # Future queries are of the ten digits in the training data, so we pass
 # ``holdout="samples"``. A fifth of the samples is held out. They choose the start, the
-# number of triplets, and the share of the cosine (the shrinkage).
+# number of triplets, and the share of the cosine (`share`).
 
 from sklearn_simlearn import OASIS
 
@@ -37,9 +37,9 @@ print(
 )
 
 # %%
-# Each curve belongs to a start and a shrinkage. From the identity (the grey, rising
-# curves), more triplets help. From the metric of linear discriminant analysis (with a
-# `regularization`), few triplets are enough.
+# Each curve belongs to a start and a share of the cosine. From the identity (the grey,
+# rising curves), more triplets help. From the metric of a discriminant analysis, few
+# triplets are enough.
 
 from sklearn_simlearn.display import HoldoutDisplay
 

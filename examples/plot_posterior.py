@@ -44,7 +44,7 @@ for model in models.values():
     model.fit(X_train, y_train)
 on_known = [map_scorer(model, X_known, y_known) for model in models.values()]
 on_new = [map_scorer(model, X_new, y_new) for model in models.values()]
-models["posteriors"].posterior_, models["posteriors"].weight_
+models["posteriors"].posterior_, models["posteriors"].share_
 
 # %%
 # New classes

@@ -1,11 +1,12 @@
 """
-=====================
-Learn from judgements
-=====================
+========================================
+How much do judgements help new queries?
+========================================
 
 An embedding model gives a vector for each query and each document, and some queries
-have judgements or clicks. How much do these help new queries? The maths is in the
-:ref:`User Guide <query_map>`.
+have judgements or clicks. This example measures how much
+:class:`~sklearn_simlearn.QueryDocumentMap` gains from them on new queries. The maths is
+in the :ref:`User Guide <query_map>`.
 """
 
 # %%
@@ -50,8 +51,8 @@ print(f"expected gain: {best.holdout_gain_:.3f} ± {best.holdout_error_:.3f}")
 # %%
 # New queries
 # -----------
-# The test queries take no part in learning. The documents are those of the training,
-# and most of them were judged for some training query.
+# The test queries are not used for learning. The documents are those of the training
+# queries, and most of them were judged for some training query.
 
 import matplotlib.pyplot as plt
 

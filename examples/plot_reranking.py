@@ -1,7 +1,7 @@
 """
-=======================================
-Does a second look make answers better?
-=======================================
+====================================
+Does re-ranking improve the results?
+====================================
 
 A histogram of visual words does not contain the positions of the words. Two images of
 one object share words *in one arrangement*; two images that are similar by chance do
@@ -103,7 +103,7 @@ fig, ax = plt.subplots(figsize=(6, 2.6), layout="constrained")
 bars = ax.barh(list(precision), list(precision.values()))
 ax.bar_label(bars, fmt="%.2f", padding=3)
 ax.invert_yaxis()
-ax.set(xlabel="precision of the first four answers", xlim=(0, 1.1))
+ax.set(xlabel="precision of the first four results", xlim=(0, 1.1))
 plt.show()
 
 # %%

@@ -1,7 +1,7 @@
 """
-===================================================
-How does one serve a model, and keep it up to date?
-===================================================
+============================================
+How to serve a model and keep it up to date?
+============================================
 
 This example puts the best pipeline of a grid search into a
 :class:`~sklearn_simlearn.index.SimilarityIndex`, searches it, adds and removes items,

@@ -73,9 +73,9 @@ figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ax.semilogx(n_triplets, precision, "o-", color="#0072B2", label="surrogate queries")
 ax.axhline(plain, color="black", ls=":", label="the queries themselves (cosine)")
 ax.set(
-    title="One FAISS index, models of any age",
+    title="One FAISS index, several models",
     xlabel="triplets learned from",
-    ylabel="share of the right digit\namong ten results",
+    ylabel="precision of ten results",
     ylim=(0.84, 0.91),
 )
 ax.legend(loc=(0.35, 0.25), frameon=False)

@@ -1,7 +1,7 @@
 """
-===========================================
-What is the same variation in every class?
-===========================================
+=====================================
+Which variation do all classes share?
+=====================================
 
 Samples of one class differ from each other: the light on a face, the wording of a
 question. If this variation is the same in all classes, then it can be learned from some

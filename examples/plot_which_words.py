@@ -65,10 +65,10 @@ figure, axes = plt.subplots(
     1, 2, figsize=(9, 4.2), layout="constrained", width_ratios=[1.3, 1]
 )
 axes[0].plot(idf[seen], weight[seen], "o", ms=3, color="#9a9a9a")
-axes[0].plot(idf[risen], weight[risen], "^", color="#0072B2", label="count more")
-axes[0].plot(idf[fallen], weight[fallen], "v", color="#D55E00", label="count less")
+axes[0].plot(idf[risen], weight[risen], "^", color="#0072B2", label="larger weight")
+axes[0].plot(idf[fallen], weight[fallen], "v", color="#D55E00", label="smaller weight")
 limits = [0, idf[seen].max()]
-axes[0].plot(limits, limits, "k:", label="as by idf")
+axes[0].plot(limits, limits, "k:", label="weight by idf")
 axes[0].set(title="Weights of words", xlabel="idf", ylabel="learned weight")
 axes[0].legend(frameon=False)
 named = np.concatenate([risen, fallen[::-1]])
@@ -77,7 +77,7 @@ axes[1].barh(np.arange(len(named)), np.exp(move[named]), color=colors)
 axes[1].set_yticks(np.arange(len(named)), words[named])
 axes[1].invert_yaxis()
 axes[1].axvline(1, color="black", ls=":")
-axes[1].set(title="Words that moved most", xlabel="learned weight / idf")
+axes[1].set(title="Largest changes of weights", xlabel="learned weight / idf")
 
 # %%
 # Limits
@@ -91,4 +91,4 @@ little = np.isin(words, ["of", "the", "and", "in", "or", "with", "to", "for", "b
 shown = (X[test][:, ~little] > 0).astype(np.float64)
 same_group = (y[test][:, None] == y[test]) & ~np.eye(test.sum(), dtype=bool)
 share_none = np.mean((shown @ shown.T).toarray()[same_group] == 0)
-print(f"{share_none:.0%} of the pairs of a group share no word but little ones")
+print(f"{share_none:.0%} of the pairs of a group share only function words, or none")

@@ -44,7 +44,7 @@ def search_in_both(connection):
 
     same = np.mean(ids_there == ids)
     print(f"{same:.1%} of the results are the same items in the same places, ", end="")
-    print(f"and scores differ by {np.abs(scores_there - scores).max():.0e} at most")
+    print(f"and scores differ by at most {np.abs(scores_there - scores).max():.0e}")
 
 
 def drop(connection):
