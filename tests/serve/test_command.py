@@ -121,8 +121,8 @@ RAW = {
 def send(host, port, request, *, close):
     """Return the answer to raw bytes; empty if the service only closes the connection.
 
-    The service may answer and close before the client does, so that closing the client's
-    side, or reading, finds a connection that is gone.
+    The service may answer and close before the client does. Closing the client's side,
+    or reading, then finds a connection that is gone.
     """
     with socket.create_connection((host, port), timeout=120) as connection:
         try:
