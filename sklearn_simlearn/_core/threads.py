@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from joblib import effective_n_jobs
+from threadpoolctl import OpenBLASController
 
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
 
@@ -21,6 +22,16 @@ def count_threads(n_jobs: int | None) -> int:
     threads that exist only in the parent.
     """
     return 1 if _is_fork else effective_n_jobs(n_jobs)
+
+
+def release_openblas() -> None:
+    """Let any thread limit OpenBLAS.
+
+    From version 3.8 on, threadpoolctl ignores the limits of all threads but the first
+    one that sets a limit, until that thread ends or is released.
+    """
+    if hasattr(OpenBLASController, "clear_controlling_thread"):
+        OpenBLASController.clear_controlling_thread(force=True)
 
 
 class _BlasLimit:
@@ -39,16 +50,18 @@ class _BlasLimit:
     def __enter__(self) -> None:
         with self._lock:
             if self._n_users == 0:
+                release_openblas()
                 controller = get_threadpool_controller()
                 self._limiter = controller.limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
             self._n_users += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
-                self._limiter.__exit__(*error)
+                release_openblas()
+                self._limiter.restore_original_limits()
+                release_openblas()
 
     def forget(self) -> None:
         """Start again in a forked process, which has no other threads."""
