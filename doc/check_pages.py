@@ -5,8 +5,8 @@
 FOLDER holds the built documentation. A further PAGE, such as a report, is a path. A
 fault is an error on the console, a request to the network, overlapping text, text that
 is cut off, a formula that is not set, a page that scrolls sideways, or a serious
-finding of axe-core, which checks accessibility. Without Chromium, nothing is checked,
-and a message is printed.
+finding of axe-core, which checks accessibility. On a wide page, code, tables and
+formulas must not scroll sideways either. Without Chromium, the check fails.
 
 Chromium is controlled through the pipe of its DevTools protocol, which needs no
 package. axe-core comes from the package axe-core-python.
@@ -29,6 +29,7 @@ from pathlib import Path
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
+NARROW = 1000  # pixels; on narrower pages, code, tables and formulas may scroll
 PAGES = (
     "index.html",
     "quick_start.html",
@@ -105,7 +106,7 @@ LOOK = """
         const r = box.getBoundingClientRect();
         left = Math.max(left, r.left); right = Math.min(right, r.right);
         top = Math.max(top, r.top); bottom = Math.min(bottom, r.bottom);
-        // An ellipsis marks text that goes on.
+        // An ellipsis marks text that continues.
         scrolls ||= mayScroll(box, style) || style.textOverflow === "ellipsis";
       }
       if (style.position === "fixed") break;
@@ -131,6 +132,11 @@ LOOK = """
     if (!box && formula.getBoundingClientRect().right > innerWidth + 1)
       cut.push("a formula");
   }
+  // Code, tables and formulas of the text that are wider than their place.
+  const wide = [...document.querySelectorAll("article *, main *")].filter(box =>
+    box.scrollWidth > box.clientWidth + 1 && box.clientWidth > 0
+    && ["auto", "scroll"].includes(getComputedStyle(box).overflowX)
+    && !box.closest("mjx-assistive-mml, nav, .bd-sidebar-secondary"));
   seen.sort((a, b) => a.top - b.top);
   const overlaps = [];
   seen.forEach((a, i) => {
@@ -145,6 +151,8 @@ LOOK = """
   return {
     overlaps: overlaps.slice(0, 5),
     cut: cut.slice(0, 5),
+    wide: wide.slice(0, 5).map(box => `${box.scrollWidth - box.clientWidth} pixels, `
+      + box.textContent.trim().slice(0, 40)),
     width: Math.max(root.scrollWidth, document.body.scrollWidth),
     height: root.scrollHeight,
     unfinished: document.querySelectorAll("span.math, div.math").length > 0
@@ -254,6 +262,8 @@ def check_page(browser, path, width, scheme, picture=None):
     faults = [fault for event in browser.events for fault in _read_event(event)]
     faults += [f"text over text: {pair}" for pair in seen["overlaps"]]
     faults += [f"text is cut off: {text}" for text in seen["cut"]]
+    if width > NARROW:
+        faults += [f"it is too wide by {text}" for text in seen["wide"]]
     if seen["width"] > width:
         faults.append(f"it scrolls sideways: {seen['width']} pixels wide")
     if seen["unfinished"]:
@@ -318,8 +328,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        print(f"No pages were opened: none of {', '.join(BROWSERS)} is installed.")
-        return 0
+        sys.exit(f"No pages were opened: none of {', '.join(BROWSERS)} is installed.")
     gallery = sorted((options.folder / "auto_examples").glob("plot_*.html"))
     pages = [options.folder / page for page in PAGES] + gallery[:1] + options.pages
     if options.screenshots is not None:

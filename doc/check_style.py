@@ -71,6 +71,14 @@ PHRASES = {
     r"\bsome \d": 'write "about"',
     r"\bnothing but\b": 'write "only"',
     r"\bhave (?:got|gone) to\b|\bgone by\b": "name the event",
+    r"\balike\b": 'write "equal", "similar" or "in the same way"',
+    r"\bmeanwhile\b": 'write "in between", or name the event',
+    r"\b(?:one|two|\d+) at least\b": 'write "at least one"',
+    r"\byet to be\b|\bis left to be\b|\bremains to be\b": 'write "not yet ..."',
+    r"\b(?:is|are|was|were) of no\b": 'write "has no"',
+    r"\bas \w+ as can be\b": "give the number",
+    r"\bgoes? (?:under|through|into|without)\b": 'write "is stored in" or "passes"',
+    r"\b(?:does|do) not pay\b|\bpays? off\b": 'write "saves time", or give the number',
     r"\b(?:lest|whence|thence|hitherto|herein|thereof|whereof|thereby)\b": (
         "use a usual word"
     ),

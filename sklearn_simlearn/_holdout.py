@@ -86,7 +86,7 @@ def settle(candidate: Any) -> Iterator[None]:
 
 
 def read_holdout(holdout: str, relevance: Relevance) -> str:
-    """Return what is held out; raise if `holdout` does not suit the kind of `y`."""
+    """Resolve `holdout`; raise if it does not suit the kind of `y`."""
     is_judged = isinstance(relevance, JudgedRelevance)
     allowed = FOR_JUDGEMENTS if is_judged else FOR_LABELS
     if holdout == "auto":

@@ -1,5 +1,7 @@
-"""Data that several test modules share, and Ctrl-C."""
+"""Data that several test modules share, Chromium, and Ctrl-C."""
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -32,6 +34,18 @@ def blobs():
 def counts():
     """Return sparse counts of 12 objects with 5 samples each, and 6 distractors."""
     return make_counts()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Return the program of Chromium. If there is none, fail in CI, skip elsewhere."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        if os.environ.get("CI") == "true" and sys.platform == "linux":
+            pytest.fail("Chromium is not installed.")
+        pytest.skip("Chromium is not installed.")
+    return program
 
 
 # A process that was started in the background ignores SIGINT, and so do its children.

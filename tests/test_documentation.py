@@ -262,16 +262,13 @@ def test_links_are_checked(tmp_path, checks):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Chromium is driven by pipes")
-def test_pages_are_checked_in_a_browser(tmp_path, checks):
+def test_pages_are_checked_in_a_browser(tmp_path, checks, chromium):
     check_pages = checks[1]
-    program = next(filter(None, map(shutil.which, check_pages.BROWSERS)), None)
-    if program is None:
-        pytest.skip("no Chromium is installed")
     pages = {"": GOOD} | {
         fault: GOOD.replace("</body>", f"{html}</body>")
         for fault, html in FAULTS.items()
     }
-    with check_pages.open_browser(program) as browser:
+    with check_pages.open_browser(chromium) as browser:
         for fault, html in pages.items():
             page = tmp_path / "page.html"
             page.write_text(html)
@@ -283,9 +280,7 @@ def test_pages_are_checked_in_a_browser(tmp_path, checks):
                 assert faults == []
 
 
-def test_without_a_browser_the_check_prints_a_message(
-    tmp_path, checks, monkeypatch, capsys
-):
+def test_without_a_browser_the_check_fails(tmp_path, checks, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert checks[1].main([str(tmp_path)]) == 0
-    assert "No pages were opened" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="No pages were opened"):
+        checks[1].main([str(tmp_path)])

@@ -48,7 +48,7 @@ def make_objects(n_objects=14, size=6, n_words=30, seed=0):
 
 
 # Every public parameter of every learner at another value than its default. Parameters
-# that change nothing in what is learned are at their defaults.
+# without an effect on the learned similarity are at their defaults.
 X, y = make_objects()
 GRAPH = sparse.eye_array(30, format="csr") + sparse.eye_array(30, k=1, format="csr")
 VARIANTS = {

@@ -86,7 +86,7 @@ def test_a_planted_gain_is_taken(learner, holdout, collection):
 
 @each_learner
 def test_statistics_are_those_of_the_documents(learner, collection):
-    # A word of all queries and of no document: it is as rare as can be.
+    # A word that all queries have and that does not occur in a document.
     Q, D, R = collection
     Q = Q.copy()
     Q[:, 39], D = 1, np.where(np.arange(40) == 39, 0, D)

@@ -34,6 +34,11 @@ DERIVED = [
     ("doc/api/learners.rst", "   OASIS\n", "   {name}\n"),
     ("doc/learners/index.rst", "   oasis\n", "   {page}\n"),
     (
+        "doc/learners/index.rst",
+        "- :ref:`oasis`: a matrix W for the similarity q'Wd, from any kind of `y`.\n",
+        "- :ref:`{page}`: {summary}.\n",
+    ),
+    (
         "README.rst",
         "online, from triplets (Chechik et al., 2010).\n",
         "   * - ``{name}``\n     - {summary}\n",

@@ -139,7 +139,7 @@ class Coordinates(NamedTuple):
         return Coordinates(self.A[:rank], self.offset[:rank], self.beta[:rank])
 
     def discriminants(self) -> "Coordinates":
-        """Return the coordinates that vary between classes, one at least."""
+        """Return the coordinates that vary between classes, at least one."""
         return self.leading(max(1, np.count_nonzero(self.beta)))
 
     def weigh(self, weights: np.ndarray) -> Affine:

@@ -188,7 +188,7 @@ def draw_sets(
     rows = rng.permutation(np.flatnonzero(can_query))
     kinds = _sort_into_sets(kind[rows], rows)
 
-    # One sample of a kind is left to be found. Incomplete sets do not query.
+    # Keep at least one sample of each kind as an item. Incomplete sets do not query.
     n_of_kind = np.bincount(kind[relevance.can_query])[kinds.names]
     size = np.minimum(np.clip(n_of_kind - 1, 1, size), kinds.sizes)
     n_used = np.repeat(kinds.sizes // size * size, kinds.sizes)

@@ -80,7 +80,7 @@ class Relevance(ABC):
 
     @abstractmethod
     def kinds(self) -> np.ndarray:
-        """Number the samples by what is relevant to them: equal sets, equal numbers."""
+        """Number the samples; those with the same relevant samples share a number."""
 
     @abstractmethod
     def take(self, rows) -> "Relevance":

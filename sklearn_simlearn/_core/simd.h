@@ -1,4 +1,4 @@
-/* Inner loops worth a version per instruction set; header only.
+/* Inner loops that are compiled for several instruction sets; header only.
  *
  * The binary stays portable: if compiler and loader support it (GCC or Clang on
  * Linux with glibc), each function below is compiled for AVX-512, AVX2 and the
@@ -18,7 +18,7 @@
     __attribute__((unused, target_clones("avx512f", "avx2", "default")))
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && \
     defined(__clang__) && __clang_major__ >= 17
-/* Clang refuses versions of a function with any other attribute. */
+/* Clang does not accept `target_clones` together with another attribute. */
 #define SIMLEARN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #elif defined(__GNUC__)
 #define SIMLEARN_CLONES __attribute__((unused))
@@ -26,19 +26,19 @@
 #define SIMLEARN_CLONES
 #endif
 
-/* Nothing else points there: without it stores keep loops from being vectorised. */
+/* No other pointer refers to this memory, so that loops with stores are vectorised. */
 #ifdef _MSC_VER
 #define SIMLEARN_RESTRICT __restrict
 #else
 #define SIMLEARN_RESTRICT restrict
 #endif
 
-/* position[i] = how many of the descending `keys` are greater than scores[i].
+/* position[i] = number of the descending `keys` that are greater than scores[i].
  *
  * A search without branches, one step for all scores before the next, so that the inner
  * loops vectorise: first against fifteen keys at once, which need no gathering, then by
- * halves. `n_keys` is 2^k - 1, at least 15: the caller pads with NaN, which is greater
- * than nothing.
+ * halves. `n_keys` is 2^k - 1, at least 15: the caller pads with NaN, which
+ * compares as not greater.
  */
 #define SIMLEARN_COUNT_GREATER(name, real)                                          \
     SIMLEARN_CLONES                                                                 \

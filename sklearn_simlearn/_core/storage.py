@@ -466,7 +466,7 @@ def _is_storable(dtype):
 
 
 class DamagedError(ValueError):
-    """Raised if the content of a folder is not what was saved."""
+    """Raised if the content of a folder differs from the saved one."""
 
 
 def damaged(fault):

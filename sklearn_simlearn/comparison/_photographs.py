@@ -96,7 +96,7 @@ class PhotographSource(Source):
         )
 
     def describe_index(self) -> str:
-        """Return a phrase on what a saved index learned from and holds."""
+        """Describe the training data and the items of a saved index."""
         return f"the training half, with all {len(self.paths)} photographs"
 
     @property

@@ -55,7 +55,7 @@ def load_npz(
       ``indices``, ``indptr`` and ``shape``, as :func:`scipy.sparse.save_npz` names
       them;
     - labels under ``y``, integers or strings in one dimension, or a relevance matrix
-      in two; a sparse relevance matrix goes under ``y_data``, ``y_indices``,
+      in two; a sparse relevance matrix is stored as ``y_data``, ``y_indices``,
       ``y_indptr`` and ``y_shape``;
     - if only some samples are to be queries, booleans under ``query_mask``.
 

@@ -29,7 +29,7 @@ class Contribution(NamedTuple):
         Word or column, or part of a :class:`~sklearn_simlearn.compose.SimilarityUnion`.
 
     value : float
-        What it adds to the score.
+        Its term in the score.
 
     parts : tuple of Contribution
         Contributions that `value` is the sum of, the largest first; empty for a word or

@@ -71,7 +71,7 @@ def read_index(cls, folder, **options):
         index = _read_saved(cls, folder, **options)
         arrays = Path(folder, generation)
         index._state = replay(index._state, arrays, n_threads=index._n_threads)
-        # The journal belongs to these arrays if no other index was saved meanwhile.
+        # If another index was saved in between, the journal belongs to that one.
         if read_generation(folder) == generation:
             return index
 

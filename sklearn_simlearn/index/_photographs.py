@@ -1,4 +1,4 @@
-"""Indexes of photographs: what they store instead of the photographs."""
+"""Thumbnails and encodings that an index stores instead of the photographs."""
 
 import hashlib
 import os
@@ -54,7 +54,7 @@ def compute_fingerprint(steps):
     """Return a digest of transformers that changes with their results.
 
     It covers classes, parameters and fitted attributes. Two lists of steps with the
-    same fingerprint transform photographs alike.
+    same fingerprint transform photographs in the same way.
     """
     digest = hashlib.sha256()
     for step in steps:

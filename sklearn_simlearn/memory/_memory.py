@@ -432,7 +432,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples: queries and items alike.
+            Samples, which are both queries and items.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Targets, as for :class:`~sklearn_simlearn.metrics.RetrievalScorer`. An item

@@ -97,13 +97,13 @@ def sparse_grams(
 
 
 def solve_grams(
-    double[::1] grams,                   # in, out: scaled to a unit diagonal if asked
+    double[::1] grams,                   # in, out: unit diagonal if `normalize`
     const Py_ssize_t[::1] offsets,       # in
     double shrinkage,
     bint normalize,
     double[::1] scale,                   # out: 1 / sqrt(K_ii), or 1
     double[::1] weights,                 # out
-    unsigned char[::1] solved,           # out: 0 where the weights are yet to be found
+    unsigned char[::1] solved,           # out: 0 if nearly singular
 ):
     """Solve ((1 - shrinkage) K + shrinkage I) w = 1 by Cholesky: (memory-ridge)."""
     cdef Py_ssize_t largest = largest_set(offsets)

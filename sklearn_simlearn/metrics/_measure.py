@@ -291,7 +291,7 @@ def _ndcg(
 
     if ties in ("optimistic", "pessimistic"):
         # Relevant items of equal similarity have consecutive ranks, but their gains
-        # may differ: the first rank goes to the largest gain, or to the smallest.
+        # may differ: the first rank has the largest gain, or the smallest.
         score = ranks.item_similarity
         group = np.cumsum((place == 0) | (score != np.roll(score, 1)))
         value = value[np.lexsort((-value if ties == "optimistic" else value, group))]

@@ -1,8 +1,8 @@
 """Kernels of the ranking measures: ranks of the relevant items, and sums over them.
 
-No query's list is ever sorted as a whole. The relevant items are sorted among
-themselves, every other item is dropped into the gap between two of them, and a
-cumulative sum over the gaps gives the ranks. See doc/user_guide/measures.rst.
+The list of a query is not sorted as a whole. The relevant items are sorted. The other
+items are counted in the gaps between them, and a cumulative sum over the gaps gives
+the ranks. See doc/user_guide/measures.rst.
 """
 
 from cython cimport floating

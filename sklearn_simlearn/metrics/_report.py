@@ -75,8 +75,8 @@ def retrieval_report(
         samples are queries, and all its documents are ranked for each of them.
 
     X_database, y_database : default=None
-        Samples to search in instead, with their targets. Judgements contain the
-        documents to search in, and take no database.
+        Samples to search in instead, with their targets. With
+        Judgements, leave both at None: the documents are the database.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
         Samples that query; all samples with relevant items if None.

@@ -1,8 +1,8 @@
 """Kernels of OASIS: passive-aggressive steps over a sequence of triplets.
 
-Notation and equation labels are those of doc/learners/oasis.rst. Dense data goes
-through `take_steps` a block at a time, with BLAS around it; sparse data goes through
-`sweep_sparse`, a triplet at a time.
+Notation and equation labels are those of doc/learners/oasis.rst. `take_steps`
+processes a block of dense triplets, whose products BLAS computes; `sweep_sparse`
+processes sparse triplets one by one.
 """
 
 from cython cimport floating

@@ -226,7 +226,7 @@ class QueryDocumentMap(SimilarityLearner):
         """Raise if there is nothing to learn, or the rows are too wide for maps."""
         if self.maps is None and not shift:
             raise ValueError(
-                "maps=None leaves the shift of judged documents alone, and there is "
+                "With maps=None, only judged documents are shifted, and there are "
                 "none: set shift=True and pass Judgements as y, or set maps."
             )
         if self.maps is not None and X.shape[1] > MAX_FEATURES:

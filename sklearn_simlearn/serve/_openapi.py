@@ -17,7 +17,7 @@ REFUSALS = {
 REFUSALS_OF_CHANGES = {
     401: "The token is missing or wrong.",
     403: "The service is read-only.",
-    409: "Another index was saved in the folder meanwhile.",
+    409: "Another index was saved in the folder in the meantime.",
 }
 
 

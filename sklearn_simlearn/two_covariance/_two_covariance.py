@@ -255,7 +255,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples: queries and items alike.
+            Samples, which are both queries and items.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
             Labels, where the integer -1 marks a distractor; or a relevance matrix,

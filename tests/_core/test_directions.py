@@ -33,5 +33,5 @@ def test_principal_directions_span_the_rows(rng, monkeypatch):
     for rows in (tall, sparse.csr_array(tall)):
         A = principal_directions(rows, rng).A
         assert_allclose(np.abs(A @ Vt[:4].T), np.eye(4), atol=1e-8)
-    # Rows that are all alike have one direction.
+    # Equal rows have one direction.
     assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)

@@ -187,7 +187,7 @@ def test_rows_without_words(counts):
         model.fit(X, y)
         assert model.similarity(empty, X).shape == (2, 66)
         assert_array_equal(model.similarity(empty), model.similarity(np.zeros((2, 40))))
-    # Against a query without words only what the items have counts.
+    # If the query has no words, only the words of the items count.
     model = plain(length_slope=0).fit(X, y)
     weights, clipped = model.weights_, np.minimum(X.toarray(), 4).astype(int)
     expected = weights[model.word_groups_, 0, clipped].sum(axis=1)
@@ -710,7 +710,7 @@ def test_mean_length_is_that_of_the_training_samples(counts):
 
 
 def test_length_slope_is_for_long_items_without_the_object(rng):
-    # Background in half of the images makes them long, and alike to everything.
+    # Background in half of the images makes them long, and similar to all others.
     y = np.repeat(np.arange(40), 4)
     X = rng.poisson(rng.gamma(0.1, 1.0, size=(40, 300))[y] + 0.05)
     X[::2] += rng.poisson(0.3, size=(80, 300))
@@ -804,7 +804,7 @@ def test_mixtures_are_inner_products(rng):
     assert_allclose(model.similarity(X), expected, atol=1e-10)
     product = model.transform(X) @ model.transform_database(X).T
     assert_allclose(product.toarray(), expected, atol=1e-10)
-    # Both parts vary alike over the other items.
+    # Both parts vary by the same amount over the other items.
     off = ~np.eye(len(X), dtype=bool)
     spread = [
         np.sqrt(S[off].reshape(len(X), -1).var(axis=1).mean())

@@ -223,7 +223,7 @@ def test_many_thresholds_are_summed_in_blocks(rng):
 
 
 def test_hard_triplets_are_counted_right_on_a_small_case():
-    # A query and five items, more alike from left to right: bad, good, bad, good, bad.
+    # A query and five items in ascending similarity: bad, good, bad, good, bad.
     X = np.array([[0, 4], [4, 1], [3, 1], [2, 1], [1, 1], [1, 2]])
     y = np.array([0, 1, 0, 1, 0, 1])
     pairs = Pairs(sparse.eye_array(2, format="csr"), sparse.csr_array((2, 2)))
@@ -517,7 +517,7 @@ def test_a_planted_gain_is_taken(noisy_words):
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
 def test_the_start_is_kept_exactly_if_nothing_helps(holdout):
-    # Objects without a word in common: the start ranks them as well as can be.
+    # Objects without a word in common: the start ranks them perfectly.
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(12), 8)
     words = 1 + rng.poisson(0.4, size=(96, 5))

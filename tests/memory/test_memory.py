@@ -183,7 +183,7 @@ def test_independent_queries_all_score_one_with_the_shortest_vector(case):
     X = unit_rows(rng, n, d)
     m = MemoryVectorQuery(alpha=0).fit_transform(X, groups=np.zeros(n))[0]
     assert_allclose(X @ m, 1, rtol=0, atol=1e-8)
-    # Any other solution differs by what is orthogonal to the queries, so is longer.
+    # Other solutions differ by a vector orthogonal to the queries, so they are longer.
     _, _, V = np.linalg.svd(X)
     assert_allclose(V[n:] @ m, 0, atol=1e-8)
     assert_allclose(m, memory_vector(X), rtol=1e-7, atol=1e-8)

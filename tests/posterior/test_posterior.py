@@ -246,7 +246,7 @@ def test_the_similarity_is_the_probability_of_one_class(share, container, rng):
     together = np.einsum("ic,jc->ij", p, p)
     expected = share * X @ X.T + (1 - share) * together
     assert_allclose(model.similarity(container(X)), expected, atol=1e-12)
-    # As distances ask for it, although the probabilities are not.
+    # Rows have unit length, as distances need it, although the probabilities do not.
     for rows in (model.transform(container(X)), model.transform_database(container(X))):
         rows = rows.toarray() if sparse.issparse(rows) else rows
         assert_allclose(np.linalg.norm(rows, axis=1), 1)
@@ -303,7 +303,7 @@ def test_classes_are_the_labels_of_the_user(digits):
     names = np.array([f"digit {label}" for label in range(10)])
     model = ClassPosteriorSimilarity(random_state=0).fit(X[:300], names[y[:300]])
     assert_array_equal(model.classes_, names)
-    shifted = np.where(y[:300] == 0, -1, 10 * y[:300])  # distractors are of no class
+    shifted = np.where(y[:300] == 0, -1, 10 * y[:300])  # distractors have no class
     model.fit(X[:300], shifted)
     assert_array_equal(model.classes_, np.arange(10, 100, 10))
 

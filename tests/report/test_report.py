@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from itertools import chain
@@ -348,8 +347,6 @@ def test_columns_of_a_frame(models, counts):
 
 # -- with JavaScript, in a browser --
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
 # Actions of a reader; then the page prints their effects.
 ACTIONS = """<script>
 const heads = document.querySelectorAll("table.sortable thead tr:first-child th");
@@ -376,8 +373,7 @@ document.body.textContent = JSON.stringify(found);
 </script>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_page_in_a_browser(models, counts, tmp_path):
+def test_page_in_a_browser(models, counts, tmp_path, chromium):
     X, y = counts
     texts = [f"sample {i}." for i in range(len(y))]
     report = RetrievalReport(models, X, y, texts=texts)
@@ -387,7 +383,7 @@ def test_page_in_a_browser(models, counts, tmp_path):
     options += " disable-background-networking disable-component-update"
     done = subprocess.run(
         [
-            CHROMIUM,
+            chromium,
             *(f"--{option}" for option in options.split()),
             "--window-size=500,900",
             f"--user-data-dir={tmp_path / 'profile'}",

@@ -298,7 +298,7 @@ def test_missing_candidates_stay_behind():
 
 
 def test_the_query_itself_sets_no_scale_for_similarities():
-    """The query is first in its list, and would make all others look alike."""
+    """The query is first in its list, and would make the others look equal."""
     features = make_features([20] * 8, n_words=60)
     X = sparse.csr_array(np.random.default_rng(0).integers(0, 4, (8, 12)) * 1.0)
     model = CosineSimilarity().fit(X)

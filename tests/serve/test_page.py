@@ -4,7 +4,6 @@ import base64
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -27,11 +26,8 @@ spec = importlib.util.spec_from_file_location("check_pages", SCRIPT)
 check_pages = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(check_pages)
 
-PROGRAM = next(filter(None, map(shutil.which, check_pages.BROWSERS)), None)
 # A folder for screenshots, to look at.
 PICTURES = os.environ.get("SIMLEARN_SCREENSHOTS")
-
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
 
 KEYS = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "/": 191}
 
@@ -162,8 +158,8 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with check_pages.open_browser(PROGRAM) as browser:
+def browser(chromium):
+    with check_pages.open_browser(chromium) as browser:
         yield browser
 
 

@@ -8,7 +8,7 @@
  *
  * There is a version of the loops for AVX-512 with VNNI, one for AVX2 and one in plain
  * C. `code_instructions` in pack.h selects one for the processor. Sums of codes are
- * integers, and all versions round alike, so all give equal bounds for equal codes.
+ * integers, and all versions round in the same way, so bounds of equal codes are equal.
  */
 #ifndef SIMLEARN_CODES_H
 #define SIMLEARN_CODES_H

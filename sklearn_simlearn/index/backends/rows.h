@@ -80,7 +80,7 @@ SIMLEARN_ENCODE(encode_double, double)
 SIMLEARN_PEAK(peak_float, float)
 SIMLEARN_PEAK(peak_double, double)
 
-/* Load the beginning of a row from memory; the processor loads the rest by itself. */
+/* Load the beginning of a row from memory; the processor prefetches the rest. */
 static inline void prefetch_row(const void *row, ptrdiff_t n_bytes)
 {
 #ifdef __GNUC__

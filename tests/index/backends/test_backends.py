@@ -288,7 +288,7 @@ def instructions(number):
 
 @contextmanager
 def grades_of_small_blocks(is_graded=True):
-    """Store graded codes of blocks of any size, even if they do not pay."""
+    """Store graded codes of blocks of any size, even if they save no time."""
     with pytest.MonkeyPatch.context() as patch:
         if is_graded:
             patch.setattr(_dense_grades, "GRADED", range(32, 2_000))
@@ -474,7 +474,7 @@ def make_spectrum(n_items, n_features=64, decay=0.9, seed=0):
 
 
 def test_graded_codes_depend_on_the_spectrum(monkeypatch):
-    # All axes of a sphere are alike: 8 bits take less time.
+    # All axes of a sphere have the same variance: 8 bits take less time.
     n = 16_384
     monkeypatch.setattr(_dense_grades, "SMALLEST_BLOCK", 64 * n)
     falling, sphere = make_spectrum(n), make_spectrum(n, decay=1.0)
