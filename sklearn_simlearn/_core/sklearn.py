@@ -151,9 +151,9 @@ _FEATURE = re.compile(r"(?<=\d )feature(?=s?</div>)|(?<=Copy output )feature(?=s
 class NoteMixin:
     """Mixin for estimators with a note on their state.
 
-    `_note` returns the note. `repr` ends with the note as a comment, so that the text is
-    valid Python. The HTML view shows it above the fitted attributes. The `repr` inside
-    that of another estimator has no note. Place the mixin before
+    `_note` returns the note. `repr` ends with the note as a comment, so that the text
+    is valid Python. The HTML view shows it above the fitted attributes. The `repr`
+    inside that of another estimator has no note. Place the mixin before
     `BaseEstimator`.
     """
 

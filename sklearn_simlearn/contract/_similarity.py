@@ -146,5 +146,7 @@ def check_fit_keeps_no_reference_to_X(estimator):
         values = given.data if sparse.issparse(given) else given
         values[:] = values[::-1].copy() + 1
         require_equal(
-            fitted.similarity(Z), before, f"a reference to a {type(Z).__name__} is kept."
+            fitted.similarity(Z),
+            before,
+            f"a reference to a {type(Z).__name__} is kept.",
         )
