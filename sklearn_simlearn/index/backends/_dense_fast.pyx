@@ -314,7 +314,7 @@ cdef inline void score_large(
     const floating* items, Py_ssize_t k, floating* best_scores, int64_t* best_rows,
     int64_t* n_found,
 ) noexcept nogil:
-    """Score the items whose bound is greater than the limit; each score may raise it."""
+    """Score the items whose bound exceeds the limit; each score may raise it."""
     cdef int32_t n_groups = <int32_t>((span.n_items + GROUP - 1) // GROUP)
     cdef int32_t first, i, place, n_large
     cdef float limit = find_limit(span, best_scores[0], n_found[0] == k)
