@@ -1,7 +1,6 @@
 """Index that finds the top k items for any estimator."""
 
 import os
-import threading
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral
@@ -27,15 +26,13 @@ from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import FilterLike, MatrixLike, MetadataLike
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.index._base import as_plain, check_k
-from sklearn_simlearn.index._encoded_items import encode_items
 from sklearn_simlearn.index._filters import read_filter
 from sklearn_simlearn.index._folder import read_index, write_index
 from sklearn_simlearn.index._neighbors import NeighborsMixin
-from sklearn_simlearn.index._photographs import make_thumbnails
-from sklearn_simlearn.index._rerank import fit_steps, search_again
+from sklearn_simlearn.index._rerank import search_again
 from sklearn_simlearn.index._result import SearchResult
 from sklearn_simlearn.index._snapshot import MemoryIndex
-from sklearn_simlearn.index._state import Change, Recipe, State
+from sklearn_simlearn.index._state import Change
 from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 
 
@@ -495,58 +492,6 @@ class SimilarityIndex(
             trusted=trusted,
             verify=verify,
         )
-
-    # -- private methods --
-
-    def _recipe(self, search_options=None):
-        options = as_plain({**(self.backend_options or {}), **(search_options or {})})
-        return Recipe(self.backend, options, self.store_items, self._n_threads)
-
-    def _fit_prepared(self, X, prepared, ids, metadata):
-        """Do what `fit` does with a fitted estimator, without applying its steps.
-
-        `prepared` are the photographs `X` after all steps of the estimator.
-        """
-        model = unwrap.find_model(self.estimator)
-        with self._changing():
-            self._build(X, ids, metadata, self.estimator, model, prepared)
-        return self
-
-    def _build(self, X, ids, metadata, estimator, model, prepared=None):
-        """Store items; see `State.build`."""
-        state = State.build(
-            X, ids, metadata, estimator, model, self._recipe(), prepared
-        )
-        steps = fit_steps(self._snapshot(state))
-        self._steps, self._state = steps, state
-
-    def _put(self, kind, X, ids, metadata):
-        """Add or replace items."""
-        index = self._snapshot_to_change()
-        self._apply(index._read_change(kind, X, ids, metadata))
-
-    def _read_change(self, kind, X, ids, metadata):
-        """Return the change that adds or replaces items, checked and encoded."""
-        new = self._state.read_new(X, ids, metadata)
-        encoded = self._convert(encode_items(self._model, X), X)
-        if self._state.thumbnails is not None:
-            new["thumbnails"] = make_thumbnails(X, self._n_threads)
-        return Change(kind, encoded=encoded, **new)
-
-    def _apply(self, change):
-        """Change the items, after the change was written to the journal."""
-        state = self._state.apply(change, n_threads=self._n_threads)
-        if self._journal is not None:
-            self._journal.append(change)
-        self._state = state
-
-    def _find_steps(self, index):
-        """Return the fitted steps for a snapshot, from the cache if possible."""
-        with vars(self).setdefault("_steps_lock", threading.RLock()):
-            steps = self._steps
-            if steps is None or not steps.serve(index):
-                self._steps = steps = fit_steps(index)
-        return steps.fitted
 
     @property
     def _n_features_out(self):

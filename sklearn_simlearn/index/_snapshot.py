@@ -6,9 +6,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sklearn_simlearn._core import unwrap
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.typing import MetadataLike
-from sklearn_simlearn.index._base import BaseIndex
+from sklearn_simlearn.index._base import BaseIndex, as_plain
 from sklearn_simlearn.index._encoded_items import (
     as_kind,
     encode_items,
@@ -22,6 +23,9 @@ from sklearn_simlearn.index._filters import (
     search_items,
 )
 from sklearn_simlearn.index._neighbors import no_distance
+from sklearn_simlearn.index._photographs import make_thumbnails
+from sklearn_simlearn.index._rerank import fit_steps
+from sklearn_simlearn.index._state import Change, Recipe, State
 
 # Attributes that are not copied: locks, and the journal of this object.
 LOCKS = {"_lock", "_steps_lock", "_journal"}
@@ -151,6 +155,56 @@ class MemoryIndex(SnapshotIndex):
         if len(found) == 1:
             return found[0]
         return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+    def _recipe(self, search_options=None):
+        options = as_plain({**(self.backend_options or {}), **(search_options or {})})
+        return Recipe(self.backend, options, self.store_items, self._n_threads)
+
+    def _fit_prepared(self, X, prepared, ids, metadata):
+        """Do what `fit` does with a fitted estimator, without applying its steps.
+
+        `prepared` are the photographs `X` after all steps of the estimator.
+        """
+        model = unwrap.find_model(self.estimator)
+        with self._changing():
+            self._build(X, ids, metadata, self.estimator, model, prepared)
+        return self
+
+    def _build(self, X, ids, metadata, estimator, model, prepared=None):
+        """Store items; see `State.build`."""
+        state = State.build(
+            X, ids, metadata, estimator, model, self._recipe(), prepared
+        )
+        steps = fit_steps(self._snapshot(state))
+        self._steps, self._state = steps, state
+
+    def _put(self, kind, X, ids, metadata):
+        """Add or replace items."""
+        index = self._snapshot_to_change()
+        self._apply(index._read_change(kind, X, ids, metadata))
+
+    def _read_change(self, kind, X, ids, metadata):
+        """Return the change that adds or replaces items, checked and encoded."""
+        new = self._state.read_new(X, ids, metadata)
+        encoded = self._convert(encode_items(self._model, X), X)
+        if self._state.thumbnails is not None:
+            new["thumbnails"] = make_thumbnails(X, self._n_threads)
+        return Change(kind, encoded=encoded, **new)
+
+    def _apply(self, change):
+        """Change the items, after the change was written to the journal."""
+        state = self._state.apply(change, n_threads=self._n_threads)
+        if self._journal is not None:
+            self._journal.append(change)
+        self._state = state
+
+    def _find_steps(self, index):
+        """Return the fitted steps for a snapshot, from the cache if possible."""
+        with vars(self).setdefault("_steps_lock", threading.RLock()):
+            steps = self._steps
+            if steps is None or not steps.serve(index):
+                self._steps = steps = fit_steps(index)
+        return steps.fitted
 
     def _snapshot_to_change(self, need_estimator=True):
         """Return a snapshot, compacted if too many rows were removed."""

@@ -346,7 +346,7 @@ class PostgresIndex(TableIndex):
             scores. An item that was removed since has an empty dict.
         """
         self._check_estimator()
-        check_k(k)
+        k = check_k(k)
         self._check_params()
         table = self._table
         sets = self._read_sets(groups, num_samples(X))
@@ -370,7 +370,7 @@ class PostgresIndex(TableIndex):
                     found += table.search(
                         cursor,
                         rows[some.start - batch.start : some.stop - batch.start],
-                        int(k),
+                        k,
                         excluded=None if exclude is None else exclude[some],
                         filter=of_some,
                         ef_search=ef_search,
