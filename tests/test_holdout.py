@@ -237,6 +237,21 @@ def test_classes_or_queries_count_alike(by_class):
     assert (judge.choose().candidate is START) != by_class
 
 
+def test_queries_without_irrelevant_samples_do_not_count():
+    y = np.kron(np.eye(3), np.ones((4, 1)))
+    y[0] = 1  # relevant to all
+    judge = judge_whole(y, by_class=False)
+    relevant = (y @ y.T > 0).astype(float)
+    judge.record(START, Given(lambda q, d: -relevant[1:]))
+    others = ~np.eye(12, dtype=bool)[1:]
+    values = [
+        average_precision(row[None, other], -row[None, other])
+        for row, other in zip(relevant[1:], others, strict=True)
+    ]
+    results = judge.choose().attributes["holdout_results_"]
+    assert results["mean_average_precision"] == [pytest.approx(np.mean(values))]
+
+
 def test_a_gain_that_costs_the_first_rank_is_not_taken():
     def make(queries, items):
         same = queries[:, None] == items

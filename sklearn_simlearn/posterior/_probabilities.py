@@ -107,7 +107,7 @@ class Coordinates:
             (1 - SHRINKAGE) * within + SHRINKAGE * level * np.eye(len(within))
         )
         whiten = vectors / np.sqrt(values)
-        _, s, Vt = linalg.svd(np.sqrt(size)[:, None] * (means @ whiten), False)
+        _, s, Vt = linalg.svd(means @ whiten, False)
         rank = max(1, np.count_nonzero(s > 1e-6 * s[0]))
         return self.pull_back((whiten @ Vt[:rank].T).T, unit=True)
 

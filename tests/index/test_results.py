@@ -12,6 +12,7 @@ from sklearn.preprocessing import Normalizer
 
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn.index import SearchResult, SimilarityIndex
+from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.similarities import CosineSimilarity
 
 PRODUCT = MemoryVectorQuery(method="sum", normalize=False)
@@ -205,6 +206,21 @@ def test_numbering_after_remove_and_compact(rng):
     index.remove([5, 2]).compact().add(X[6:8])
     assert index.ids_.tolist() == [0, 1, 3, 4, 6, 7]
     assert_array_equal(index.search(X[6:8], 1).ids, [[6], [7]])
+
+
+def test_ids_appended_to_the_same_ids_do_not_meet():
+    ids = Ids(np.arange(4)).append(np.array([7, 5]))  # a buffer with free places
+    first, second = ids.append(np.array([20, 10])), ids.append(np.array([30, 11]))
+    assert first.current().tolist() == [0, 1, 2, 3, 7, 5, 20, 10]
+    assert second.current().tolist() == [0, 1, 2, 3, 7, 5, 30, 11]
+    assert first.find([10, 20, 30]).tolist() == [7, 6, -1]
+
+
+def test_an_id_that_returns_is_found_in_its_last_row():
+    ids = Ids(np.array([3, 1]))
+    for last in range(2, 9):
+        ids = ids.without(ids.find([1])).append(np.array([1]))
+        assert ids.find([1, 3, 2]).tolist() == [last, 0, -1]
 
 
 # -- distances --

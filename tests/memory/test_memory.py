@@ -777,6 +777,16 @@ def test_score_of_given_sets(rng):
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, object])
+def test_samples_of_group_minus_one_do_not_query(dtype, rng):
+    y = np.repeat([0, 1, 2], 6)
+    X = rng.standard_normal((18, 10)) + rng.standard_normal((3, 10))[y]
+    groups = np.where(np.arange(18) % 6 < 4, np.arange(18) // 2, -1)
+    sets = [np.flatnonzero(groups == g) for g in np.unique(groups) if g >= 0]
+    score = MemoryVectorQuery(alpha=0).fit(X).score(X, y, groups=groups.astype(dtype))
+    assert score == pytest.approx(np.mean(naive_score(X, y, sets)), abs=1e-12)
+
+
 def test_score_with_a_relevance_matrix(rng):
     X = rng.standard_normal((9, 30))
     Y = np.zeros((9, 3))

@@ -309,6 +309,17 @@ def test_gradients_are_those_of_the_loss(both, is_sparse, working_memory, rng):
     assert error < 1e-4 * np.linalg.norm(gradient(point))
 
 
+def test_a_sample_is_not_an_item_of_its_own_query(rng):
+    X = rng.standard_normal((8, 3))
+    relevance = check_relevance(np.repeat([0, 1], 4))
+    maps = SoftmaxMaps(X, relevance, both=False, alpha=0.0, max_iter=10, rng=rng)
+    for _ in maps.learn_up_to(1):
+        pass
+    R = np.kron(np.eye(2), np.ones((4, 4))) - 2 * np.eye(8)
+    expected = reference_loss(np.zeros(18), X, X, R, False, 0.0, maps.temperature)
+    assert maps.losses == [pytest.approx(expected)]
+
+
 def test_the_convex_loss_reaches_its_minimum(rng):
     from scipy.optimize import minimize
 

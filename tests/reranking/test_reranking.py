@@ -38,7 +38,7 @@ def make_features(n_points, n_words=8, random_state=0, **given):
         "scale": np.exp(rng.uniform(0, 1.5, n)),
         "angle": rng.uniform(0, 360, n),
         "words": rng.integers(0, n_words, n),
-        "image_sizes": np.full((len(n_points), 2), SIZE),
+        "image_sizes": np.tile([SIZE, SIZE // 2], (len(n_points), 1)),
     }
     return LocalFeatures(np.append(0, np.cumsum(n_points)), **(arrays | given))
 
@@ -570,10 +570,21 @@ def test_candidates_come_first_and_the_rest_follows(words):
     np.testing.assert_array_equal(ids[:, :4], plain[:, 3::-1])
     np.testing.assert_array_equal(ids[:, 4:], plain[:, 4:])
     assert (np.diff(scores, axis=1) <= 0).all()
+    assert (scores[:, 4] < scores[:, 3]).all()  # also if the scores are sorted again
     np.testing.assert_allclose(np.diff(scores[:, 4:]), np.diff(plain_scores[:, 4:]))
     np.testing.assert_array_equal(
         index.set_params(rerank=[Reverse()]).search(X[:3], k=2)[1], ids[:, :2]
     )
+
+
+def test_excluded_items_are_not_counted_as_candidates(words):
+    X, _ = words
+    index = fit_index(X, rerank=[Reverse()], n_candidates=4)
+    plain = fit_index(X).search(X[:3], k=8).ids
+    ids = index.search(X[:3], k=5, exclude=plain[:, 1:3]).ids
+    # Of six candidates, the worst first, two are excluded.
+    np.testing.assert_array_equal(ids[:, :4], plain[:, [5, 4, 3, 0]])
+    np.testing.assert_array_equal(ids[:, 4], plain[:, 6])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def naive(X, Y, n_dims, alpha, tau, binarize, idf):
 def residuals(rng):
     """Return images of 5 words of 70 dimensions, more bits than a machine word."""
     X = rng.standard_normal((2, 8, 5, 70)) + rng.standard_normal((5, 70))
+    X[rng.random((2, 8, 5)) < 0.2] *= -1  # opposite residuals
     X[rng.random((2, 8, 5)) < 0.4] = 0
     X[0, 3] = 0  # an image of no word
     X[..., 3] = 0  # zeros within a word

@@ -38,6 +38,7 @@ from sklearn_simlearn import (
 )
 from sklearn_simlearn._core import dask_batches, storage
 from sklearn_simlearn.index import SearchResult, ShardedIndex, SimilarityIndex
+from sklearn_simlearn.index.sharded._state import Runs
 from sklearn_simlearn.metrics import map_scorer, retrieval_report
 from sklearn_simlearn.similarities import AsymmetricSimilarity, CosineSimilarity
 
@@ -122,6 +123,19 @@ def home(client, index, shard):
 
 
 # -- answers --
+
+
+def test_rows_of_a_shard_are_runs():
+    rows = np.array([20, 21, 22, 5, 6, 40, 3])  # not ascending after additions
+    runs = Runs.of(rows)
+    assert_array_equal(runs.expand(), rows)
+    assert_array_equal(runs.place(np.array([0, 4, 6, -1])), [20, 6, 3, -1])
+    everything = np.arange(50)
+    expected = [list(rows).index(row) if row in rows else -1 for row in everything]
+    assert_array_equal(runs.find(everything), expected)
+    assert_array_equal(runs.without(np.array([5, 21])).expand(), [20, 22, 6, 40, 3])
+    left = runs.renumbered(np.array([2, 5, 21])).expand()
+    assert_array_equal(left, [18, 19, 4, 37, 2])
 
 
 @pytest.mark.parametrize(("learner", "kind"), LEARNERS, ids=repr)
