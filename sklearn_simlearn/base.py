@@ -23,7 +23,11 @@ from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.docstrings import add_shared_attributes
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
-from sklearn_simlearn._core.judgements import Judgements, check_judgements
+from sklearn_simlearn._core.judgements import (
+    Judgements,
+    check_judgements,
+    naming_documents,
+)
 from sklearn_simlearn._core.relevance import Relevance, check_relevance
 from sklearn_simlearn._core.rows import check_rows, stack_rows
 from sklearn_simlearn._core.sklearn import (
@@ -320,7 +324,9 @@ class SimilarityLearner(
         if not isinstance(y, Judgements):
             return rows, check_relevance(y, n_samples=rows.shape[0])
         check_judgements(y, rows.shape[0])
-        return self._stack(rows, y.documents), JudgedRelevance.of(y.relevance)
+        with naming_documents():
+            rows = self._stack(rows, y.documents)
+        return rows, JudgedRelevance.of(y.relevance)
 
     def _stack(self, rows, documents):
         """Return checked queries on top of documents, which are checked as well."""

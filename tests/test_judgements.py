@@ -205,9 +205,13 @@ def test_vectors_with_nan_are_refused(learner, side, collection):
     sides = [Q.copy(), D.copy()]
     sides[side][3, 5] = np.nan
     model = clone(learner)
-    with pytest.raises(ValueError, match="contains NaN"):
-        model.fit(sides[0], Judgements(R, documents=sides[1]))
-    assert not hasattr(model, "encoder_")
+    message = (
+        "documents of y are not valid. .*contains NaN" if side else "X contains NaN"
+    )
+    for estimator in (model, CosineSimilarity()):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(sides[0], Judgements(R, documents=sides[1]))
+        assert not hasattr(estimator, "encoder_")
 
 
 @each_learner

@@ -1,5 +1,7 @@
 """Judgements of queries against documents, and tables that hold them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, Literal, Self
 
@@ -168,6 +170,15 @@ def check_judgements(y: Judgements, n_queries: int) -> None:
             f"X and y must have the same number of queries; got {n_queries} and "
             f"{len(y)}. The documents come with y."
         )
+
+
+@contextmanager
+def naming_documents() -> Iterator[None]:
+    """Let an error in the check of the documents name the documents."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"The documents of y are not valid. {error}") from error
 
 
 def _read_names(ids: Any, n: int, name: str) -> np.ndarray | None:
@@ -428,7 +439,7 @@ def _read_queries(
         return number_ids(of_query, numbers), list(numbers)
     query_ids = read_ids(query_ids, "query_ids")
     known = {id_: i for i, id_ in enumerate(query_ids)}
-    return find_ids(of_query, known, "query_ids"), query_ids
+    return find_ids(of_query, known, "query_ids", name), query_ids
 
 
 def _read_documents(
@@ -441,7 +452,7 @@ def _read_documents(
     document_ids = read_ids(document_ids, "document_ids")
     known = {id_: i for i, id_ in enumerate(document_ids)}
     of_document = read_ids(column, f"The column {name!r}")
-    return find_ids(of_document, known, "document_ids"), document_ids
+    return find_ids(of_document, known, "document_ids", name), document_ids
 
 
 def _check_lengths(*columns: np.ndarray) -> None:

@@ -77,7 +77,7 @@ class SlicedTarget(ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise TypeError(
             f"{type(self).__name__} is not an array: use its attribute "
-            f"`{self._array_attribute}`."
+            f"`{self._array_attribute}`. To split its rows, use KFold or ShuffleSplit."
         )
 
 
@@ -297,18 +297,27 @@ def number_ids(ids: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
     )
 
 
-def find_ids(ids: Sequence[str], known: dict[str, int], what: str) -> np.ndarray:
+def find_ids(
+    ids: Sequence[str], known: dict[str, int], what: str, column: str
+) -> np.ndarray:
     """Return the number of each id in `known`; raise if an id is missing.
 
     Parameters
     ----------
     what : str
         Place of the known ids, for the message.
+
+    column : str
+        Column of the table that holds the ids, for the message.
     """
     numbers = np.array([known.get(id_, -1) for id_ in ids], dtype=np.int64)
-    if (numbers < 0).any():
-        unknown = list(dict.fromkeys(ids[i] for i in np.flatnonzero(numbers < 0)))
-        raise ValueError(f"{show_ids(unknown)} not in {what}.")
+    missing = np.flatnonzero(numbers < 0)
+    if len(missing):
+        unknown = list(dict.fromkeys(ids[i] for i in missing))
+        raise ValueError(
+            f"The column {column!r} holds ids that are not in {what}, first in row "
+            f"{missing[0]}: {show_ids(unknown)}."
+        )
     return numbers
 
 

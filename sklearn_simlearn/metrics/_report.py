@@ -125,12 +125,15 @@ def retrieval_report(
     >>> np.round([report.average_precision.mean(), report.precision_at_5.mean()], 2)
     array([0.77, 0.82])
     """
-    if (X_database is None) != (y_database is None):
-        raise ValueError("Give X_database and y_database together, or neither.")
     if X_database is not None and isinstance(y, Judgements):
         raise ValueError(
             "Judgements contain the documents to search in: leave out X_database "
             "and y_database."
+        )
+    if (X_database is None) != (y_database is None):
+        raise ValueError(
+            "Give X_database and y_database together, or neither. If y holds the "
+            "relevance of documents to queries, pass Judgements(y, documents) as y."
         )
     database = None if X_database is None else (X_database, y_database)
     levels = check_recall_levels(recall_levels)

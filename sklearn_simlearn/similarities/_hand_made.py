@@ -4,7 +4,11 @@ from typing import Self
 
 from sklearn.base import BaseEstimator
 
-from sklearn_simlearn._core.judgements import Judgements, check_judgements
+from sklearn_simlearn._core.judgements import (
+    Judgements,
+    check_judgements,
+    naming_documents,
+)
 from sklearn_simlearn._core.rows import check_counts
 from sklearn_simlearn._core.sklearn import fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
@@ -40,7 +44,8 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
             rows = self._check_rows(X, reset=True)
             if isinstance(y, Judgements):
                 check_judgements(y, rows.shape[0])
-                rows = self._check_rows(y.documents)
+                with naming_documents():
+                    rows = self._check_rows(y.documents)
             self.__dict__.update(self._gather(rows))
             self._is_judged = isinstance(y, Judgements)
         return self

@@ -342,7 +342,7 @@ def test_judgements_where_they_are_not_valid(task):
     Q, D, R = task
     y, model = Judgements(R, D), COSINE.fit(D)
     with pytest.raises(ValueError, match="contain the documents"):
-        retrieval_report(model, Q, y, X_database=D, y_database=np.arange(70))
+        retrieval_report(model, Q, y, X_database=D)
     with pytest.raises(ValueError, match="contain the documents"):
         retrieval_report(model, Q, np.arange(25), X_database=Q, y_database=y)
     with pytest.raises(ValueError, match='use protocol="test"'):
@@ -403,8 +403,12 @@ def test_row_numbers_and_integer_ids():
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"page": list("yvwut")}, {}, "'v', 'w', 'u' and 1 more not in document_ids"),
-        ({}, {"query_ids": ["a"]}, "'b' not in query_ids"),
+        (
+            {"page": list("yvwut")},
+            {},
+            "document_ids, first in row 1: 'v', 'w', 'u' and 1",
+        ),
+        ({}, {"query_ids": ["a"]}, "not in query_ids.* row .: 'b'"),
         ({}, {"query": "user"}, r"no column 'user'; it has \['query', 'page', 'value'"),
         ({}, {"document_ids": None}, "'page' must hold row numbers"),
         ({"page": [0, 1, 2, 3, 0]}, {"document_ids": None}, "holds 3, but there are 3"),
@@ -454,10 +458,10 @@ def test_tables_of_triplets(kind):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"worse": list("yzxv")}, {}, "'v' not in document_ids"),
+        ({"worse": list("yzxv")}, {}, "'worse' holds.*row 3: 'v'"),
         ({"worse": list("yzzz")}, {}, "Row 2 .* one document as 'better' and as"),
         ({"worse": list("yz")}, {}, "differ in length: 4, 4 and 2"),
-        ({}, {"query_ids": ["a"]}, "'b' not in query_ids"),
+        ({}, {"query_ids": ["a"]}, "not in query_ids.* row .: 'b'"),
         ({}, {"relevant": "best"}, "no column 'best'"),
         ({}, {"document_ids": None}, "'better' must hold row numbers"),
     ],
