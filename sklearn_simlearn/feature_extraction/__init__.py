@@ -10,6 +10,7 @@ from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._onnx import ONNXDescriptors
 from sklearn_simlearn.feature_extraction._reader import ImageReader
 from sklearn_simlearn.feature_extraction._sift import LocalDescriptors
+from sklearn_simlearn.feature_extraction._triangulation import TriangulationEmbedding
 from sklearn_simlearn.feature_extraction._visterms import BlockVisterms
 from sklearn_simlearn.feature_extraction._vlad import VLAD, PowerNormalizer
 from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
@@ -25,6 +26,7 @@ __all__ = [
     "LocalFeatures",
     "ONNXDescriptors",
     "PowerNormalizer",
+    "TriangulationEmbedding",
     "UnreadableImagesError",
     "VisualVocabulary",
 ]

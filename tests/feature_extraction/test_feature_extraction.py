@@ -20,6 +20,7 @@ from sklearn_simlearn.feature_extraction import (
     LocalDescriptors,
     ONNXDescriptors,
     PowerNormalizer,
+    TriangulationEmbedding,
     VisualVocabulary,
 )
 from sklearn_simlearn.index import SimilarityIndex
@@ -128,6 +129,7 @@ def test_other_chains_of_transformers(photographs):
         LocalDescriptors(),
         VisualVocabulary(),
         VLAD(),
+        TriangulationEmbedding(),
         BlockVisterms(),
         ColorHistograms(),
         GistDescriptors(),

@@ -1,4 +1,4 @@
-"""VisualVocabulary, VLAD and PowerNormalizer against naive references."""
+"""VisualVocabulary, VLAD, TriangulationEmbedding and PowerNormalizer against naive references."""
 
 import pickle
 import re
@@ -17,12 +17,15 @@ from sklearn_simlearn.feature_extraction import (
     VLAD,
     LocalFeatures,
     PowerNormalizer,
+    TriangulationEmbedding,
     VisualVocabulary,
 )
+from sklearn_simlearn.feature_extraction._triangulation import democratic_weights
 from sklearn_simlearn.feature_extraction._vocabulary import gather
 from sklearn_simlearn.feature_extraction._words import StackedRows, learn_words_by_cell
 
 BACKENDS = ["faiss", "sklearn"]
+TRANSFORMERS = [VisualVocabulary(5), VLAD(5), TriangulationEmbedding(5)]
 
 
 def make_descriptors(n_images=12, n_points=40, n_components=8, seed=0):
@@ -304,13 +307,13 @@ def test_equal_descriptors_and_one_word():
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_bad_descriptors(X, message):
-    for estimator in (VisualVocabulary(5), VLAD(5)):
+    for estimator in TRANSFORMERS:
         with pytest.raises(ValueError, match=message):
             estimator.fit(X)
         assert not hasattr(estimator, "n_features_in_")
 
 
-@pytest.mark.parametrize("estimator", [VisualVocabulary(5), VLAD(5)], ids=repr)
+@pytest.mark.parametrize("estimator", TRANSFORMERS, ids=repr)
 def test_conventions_of_estimators(estimator):
     with pytest.raises(NotFittedError):
         estimator.transform(PARTS)
@@ -391,6 +394,103 @@ def test_vlad_as_a_frame():
     vlad = VLAD(2, random_state=0).set_output(transform="pandas").fit(PARTS)
     frame = vlad.transform(PARTS)
     assert list(frame.columns) == [f"vlad{i}" for i in range(16)]
+
+
+# -- triangulation --
+
+
+def embed(model, part):
+    """Embed descriptors one by one, in float64."""
+    rows = []
+    for x in part.astype(np.float64):
+        directions = [(x - c) / np.linalg.norm(x - c) for c in model.vocabulary_.words_]
+        row = (np.concatenate(directions) - model.mean_) @ model.axes_
+        rows.append(row / np.linalg.norm(row))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("aggregation", ["democratic", "sum"])
+@pytest.mark.parametrize("power", [0.5, 1])
+def test_triangulation_against_a_loop(aggregation, power):
+    model = TriangulationEmbedding(
+        5, aggregation=aggregation, power=power, random_state=0
+    ).fit(PARTS)
+    V = model.transform(as_features(PARTS))
+    assert V.dtype == np.float32
+    assert V.shape == (len(PARTS), 4 * 8)
+    for i, part in enumerate(PARTS):
+        if i == 2:
+            assert_array_equal(V[i], 0)
+            continue
+        rows = embed(model, part)
+        weights = np.ones(len(rows))
+        if aggregation == "democratic":
+            kernel = np.maximum(rows @ rows.T, 0)
+            for _ in range(10):
+                weights = weights / np.sqrt(weights * (kernel @ weights))
+        whole = weights @ rows
+        whole = np.sign(whole) * np.abs(whole) ** power
+        assert_allclose(V[i], whole / np.linalg.norm(whole), atol=1e-3)
+
+
+def test_the_embedding_whitens_the_training_descriptors():
+    model = TriangulationEmbedding(5, random_state=0).fit(PARTS)
+    words = model.vocabulary_.words_.astype(np.float64)
+    offsets = np.concatenate(PARTS)[:, None] - words
+    directions = offsets / np.linalg.norm(offsets, axis=2, keepdims=True)
+    directions = directions.reshape(len(offsets), -1)
+    covariance = np.cov((directions - model.mean_) @ model.axes_, rowvar=False, ddof=0)
+    assert_allclose(covariance, np.eye(len(covariance)), atol=1e-3)
+    # The axes that are left out are those of the 8 largest variances.
+    variances, axes = np.linalg.eigh(np.cov(directions, rowvar=False))
+    assert_allclose(axes[:, -8:].T @ model.axes_, 0, atol=1e-2 / variances[0])
+    assert model.axes_.shape[1] == np.count_nonzero(variances > 1e-5) - 8
+
+
+def test_democratic_weights_equalise_contributions(rng, monkeypatch):
+    rows = rng.normal(size=(50, 6)).astype(np.float32)
+    rows[30:] = rows[0]  # a burst
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[7] = 0  # contributes nothing
+    weights = democratic_weights(rows)
+    shares = weights * (np.maximum(rows @ rows.T, 0) @ weights)
+    assert_allclose(np.delete(shares, 7), 1, atol=0.01)
+    assert weights[0] < 0.5 * weights[1:30].mean()
+    # Without room for the matrix of inner products, blocks give the same weights.
+    module = "sklearn_simlearn.feature_extraction._triangulation.get_chunk_n_rows"
+    monkeypatch.setattr(module, lambda *args, **options: 9)
+    assert_allclose(democratic_weights(rows), weights, rtol=1e-5)
+
+
+def test_triangulation_in_blocks(monkeypatch):
+    model = TriangulationEmbedding(5, random_state=0).fit(PARTS)
+    whole = model.transform(PARTS)
+    module = "sklearn_simlearn.feature_extraction._triangulation.get_chunk_n_rows"
+    monkeypatch.setattr(module, lambda *args, **options: 7)
+    assert_allclose(model.transform(PARTS), whole, atol=1e-4)
+    again = TriangulationEmbedding(5, random_state=0).fit(PARTS).transform(PARTS)
+    assert_allclose(again @ again.T, whole @ whole.T, atol=1e-3)
+
+
+def test_triangulation_of_a_sample(monkeypatch):
+    # More descriptors than the covariance needs: a part of them is drawn.
+    monkeypatch.setattr(
+        "sklearn_simlearn.feature_extraction._triangulation.MAX_POINTS", 200
+    )
+    first, second = (
+        TriangulationEmbedding(5, random_state=0).fit(PARTS) for _ in range(2)
+    )
+    assert_array_equal(first.axes_, second.axes_)
+    assert np.isfinite(first.transform(PARTS)).all()
+
+
+def test_triangulation_of_too_few_descriptors():
+    part = np.random.default_rng(0).normal(size=(5, 8))
+    with pytest.raises(ValueError, match="Pass more descriptors"):
+        TriangulationEmbedding(5, random_state=0).fit([part])
+    # A descriptor that is a word has no direction from it.
+    model = TriangulationEmbedding(5, random_state=0).fit(PARTS)
+    assert np.isfinite(model.transform([model.vocabulary_.words_])).all()
 
 
 # -- powers --
