@@ -86,8 +86,9 @@ class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
         "max" without a hold-out.
 
     truncation : int or "auto", default=4
-        Largest count :math:`n`; larger counts become :math:`n`. "auto" is the smallest
-        :math:`n` that fewer than 10 % of the non-zero counts exceed.
+        Largest count :math:`n`; larger counts become :math:`n`. "auto" is the rule
+        of [1]_: the smallest :math:`n` that fewer than 10 % of the words exceed in some
+        training sample.
 
     n_word_groups : int, default=5
         Number of groups of words. The groups have equal size, except for ties: words of
@@ -326,7 +327,7 @@ class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        n = find_truncation(X.data) if self.truncation == "auto" else self.truncation
+        n = find_truncation(X) if self.truncation == "auto" else self.truncation
         pattern = make_pattern(self.weight_pattern, n)
 
         # From here on, the inputs are valid. Kernels do not check them.

@@ -209,9 +209,15 @@ def _index_type(largest):
     return np.int32 if largest < 2**31 else np.int64
 
 
-def find_truncation(counts: np.ndarray) -> int:
-    """Return the smallest n that fewer than 10 % of the positive counts exceed."""
+def find_truncation(X: sparse.csr_array) -> int:
+    """Return the smallest n that fewer than 10 % of the words exceed in some sample.
+
+    Words that do not occur do not count.
+    """
+    largest = np.zeros(X.shape[1], dtype=X.dtype)
+    np.maximum.at(largest, X.indices, X.data)
+    n_words = np.count_nonzero(largest)
     for n in range(1, MAX_COUNT):
-        if not len(counts) or np.count_nonzero(counts > n) < 0.1 * len(counts):
+        if np.count_nonzero(largest > n) < 0.1 * max(n_words, 1):
             return n
     return MAX_COUNT

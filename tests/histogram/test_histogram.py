@@ -579,14 +579,16 @@ def test_one_half_without_queries_is_left_out(rng):
     [(91, 9, 0, 1), (90, 10, 0, 2), (50, 41, 9, 2), (0, 0, 100, 15), (0, 0, 0, 1)],
 )
 def test_automatic_truncation(n_ones, n_twos, n_large, expected):
-    # Fewer than 10 % of the counts exceed n, as far as a posting can hold them.
-    counts = np.repeat([1, 2, 20], [n_ones, n_twos, n_large])
-    assert find_truncation(counts) == expected
+    # Fewer than 10 % of the words exceed n, as far as a posting can hold them. Other
+    # samples, and words that do not occur, change nothing.
+    largest = np.repeat([1, 2, 20, 0], [n_ones, n_twos, n_large, 50])
+    X = np.stack([largest, np.minimum(largest, 1), np.zeros(len(largest))])
+    assert find_truncation(sparse.csr_array(X)) == expected
 
 
-def test_paper_truncation_is_of_the_counts_that_are_not_zero(counts):
+def test_paper_truncation_is_of_the_largest_count_of_each_word(counts):
     X, y = counts
-    n = find_truncation(X.data)
+    n = find_truncation(X)
     for rows in (X, X.toarray()):
         assert plain(truncation="auto").fit(rows, y).truncation_ == n
 
