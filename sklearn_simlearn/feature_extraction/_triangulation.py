@@ -33,11 +33,12 @@ class TriangulationEmbedding(DescriptorTransformer):
         R(x) = \left(\frac{x - c_1}{|x - c_1|}, \dots, \frac{x - c_n}{|x - c_n|}\right),
         \qquad \phi(x) = \Lambda^{-1/2} U^T (R(x) - \bar{R}),
 
-    where :math:`\bar{R}` and :math:`U \Lambda U^T` are the mean and the covariance of the
-    training descriptors. As many axes as a descriptor has components, those of the
-    largest variances, are left out. The vector of an image is the sum of all
-    :math:`\phi(x)`, each of unit length and with a weight :math:`\lambda_x` such that all
-    descriptors contribute equally to the similarity of the image with itself:
+    where :math:`\bar{R}` and :math:`U \Lambda U^T` are the mean and the covariance of
+    :math:`R` over the training descriptors. As many axes as a descriptor has
+    components, those of the largest variances, are left out. The vector of an image is
+    the sum of all :math:`\phi(x)`, scaled to unit length and multiplied by weights
+    :math:`\lambda_x`. With these, all descriptors contribute equally to the similarity
+    of the image with itself:
 
     .. math:: \lambda_x \sum_z \lambda_z \max(0, \phi(x)^T \phi(z)) = 1.
 
@@ -81,9 +82,9 @@ class TriangulationEmbedding(DescriptorTransformer):
 
     Notes
     -----
-    Memory Vectors [2]_ were evaluated with these vectors as well. The paper of the
-    embedding also rotates the vectors by PCA before the power: use ``power=1``, followed
-    by :class:`~sklearn.decomposition.PCA` and :class:`PowerNormalizer`.
+    Memory vectors [2]_ were evaluated with these vectors as well. The paper of the
+    embedding also rotates the vectors by PCA before the power: use ``power=1``,
+    followed by :class:`~sklearn.decomposition.PCA` and :class:`PowerNormalizer`.
 
     References
     ----------
@@ -161,14 +162,14 @@ class TriangulationEmbedding(DescriptorTransformer):
         products /= n_points
         products -= np.outer(mean, mean)
         variances, axes = linalg.eigh(products, overwrite_a=True, check_finite=False)
-        # Sums of unit vectors in float64 are exact to about this fraction.
-        varies = variances > width * np.finfo(np.float32).eps * variances[-1]
+        # The rounding of directions to float32 has smaller variances.
+        varies = variances > width * np.finfo(np.float32).eps ** 2 * variances[-1]
         varies[-n_components:] = False
         if not varies.any():
             raise ValueError(
-                f"{n_points} descriptors of {n_components} components vary along at most "
-                f"{n_components} axes of the embedding, which are left out. Pass more "
-                "descriptors, or increase n_words."
+                f"{n_points} descriptors of {n_components} components vary along at "
+                f"most {n_components} axes of the embedding, which are left out. Pass "
+                "more descriptors, or increase n_words."
             )
         axes = axes[:, varies] / np.sqrt(variances[varies])
         return mean.astype(np.float32), axes.astype(np.float32)
@@ -226,8 +227,8 @@ class TriangulationEmbedding(DescriptorTransformer):
 def democratic_weights(embedded: np.ndarray) -> np.ndarray:
     """Return weights such that all rows contribute equally to the norm of their sum.
 
-    The weights scale the matrix of inner products, without its negative values, to equal
-    sums of rows, by Sinkhorn's iteration with square roots. If the matrix exceeds
+    The weights scale the matrix of inner products, without its negative values, to
+    equal sums of rows, by Sinkhorn's iteration with square roots. If the matrix exceeds
     scikit-learn's `working_memory`, its rows are computed again in each iteration.
     """
     n = len(embedded)
