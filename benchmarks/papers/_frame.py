@@ -66,6 +66,9 @@ class Claim:
 
     missing : str
         Reason why the claim cannot be tested.
+
+    protocol : str
+        Protocol of the measurement, if there are several.
     """
 
     key: str
@@ -75,6 +78,7 @@ class Claim:
     gain: float | None = None
     unit: str = "mAP"
     missing: str = ""
+    protocol: str = ""
 
 
 @dataclass(frozen=True)
@@ -259,13 +263,18 @@ def verdict(entry: Entry, record: dict | None) -> str:
         return f"not run: there is no record{reads}"
     if record["quick"]:
         return "not run: quick form"
-    states = {judge(claim, record["effects"]).state for claim in entry.claims}
-    states.discard("untested")
+    states = tested_states(entry.claims, record)
     if not states:
         return f"not run: fewer than {MIN_VALUES} values"
-    if states == {"holds"}:
+    if set(states) == {"holds"}:
         return "reproduced"
-    return "not" if states == {"fails"} else "partly"
+    return "not" if set(states) == {"fails"} else "partly"
+
+
+def tested_states(claims: Sequence[Claim], record: dict) -> list[str]:
+    """Return the states of the claims that could be tested."""
+    states = [judge(claim, record["effects"]).state for claim in claims]
+    return [state for state in states if state != "untested"]
 
 
 def load_papers(names: Sequence[str] = PAPERS) -> list[Paper]:

@@ -16,6 +16,7 @@ from benchmarks.papers._frame import (
     has_room,
     judge,
     read_records,
+    tested_states,
     verdict,
 )
 from benchmarks.papers._plot import draw_panels
@@ -226,6 +227,7 @@ def paper_page(paper: Paper, records: dict, folder: Path) -> list[str]:
         lines += [f"**{escape(headline(entry, record))}.**", ""]
         if record is None:
             continue
+        lines += [*count_by_protocol(entry, record), ""]
         lines += claims_table(entry, record)
         if record["panels"]:
             name = f"{paper.name}-{entry.slug}.svg"
@@ -242,6 +244,24 @@ def headline(entry: Entry, record: dict | None) -> str:
     found = verdict(entry, record)
     found = HEADLINES.get(found, found)
     return found[0].upper() + found[1:]
+
+
+def count_by_protocol(entry: Entry, record: dict) -> list[str]:
+    """Return the number of claims that hold in each protocol, as a list."""
+    lines = []
+    for protocol in dict.fromkeys(c.protocol for c in entry.claims if c.protocol):
+        claims = [claim for claim in entry.claims if claim.protocol == protocol]
+        states = tested_states(claims, record)
+        held = [
+            claim.text.removeprefix(protocol).lstrip(",: ")
+            for claim in claims
+            if judge(claim, record["effects"]).state == "holds"
+        ]
+        lines.append(
+            f"- {escape(protocol)}: {len(held)} of {len(states)} claims hold"
+            f"{': ' if held else ''}{escape('; '.join(held))}."
+        )
+    return lines
 
 
 def measurements(record: dict) -> list[str]:

@@ -11,9 +11,14 @@ from sklearn.decomposition import PCA
 
 from benchmarks.papers._frame import Panel, Result, compare, effect
 from benchmarks.papers._measures import MEASURES, RANKS, first_page
+from benchmarks.papers._pictures import load_pictures
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._core.rows import power, unit_rows
-from sklearn_simlearn.feature_extraction import VLAD
+from sklearn_simlearn.feature_extraction import (
+    VLAD,
+    LocalDescriptors,
+    TriangulationEmbedding,
+)
 from sklearn_simlearn.metrics import (
     average_precision,
     precision_at_k,
@@ -35,6 +40,7 @@ PUBLISHED_FULL = {
     "VLAD 256c": "0.721, 0.727 / 0.685, 0.691",
     "CNN full": "0.603, 0.619 / 0.581, 0.589",
 }
+PUBLISHED_TRIDD = "0.792, 0.792 / 0.768, 0.769"
 # The same for Paris6k / Paris106k.
 PUBLISHED_PARIS = {
     "VLAD 256c": "0.654, 0.661 / 0.521, 0.529",
@@ -116,6 +122,19 @@ def load_ukbench(quick):
     return cnn["group"].astype(np.int64), vectors
 
 
+@cache
+def load_tridd(quick):
+    """Return objects, and tridD and CNN vectors of the pictures of UKbench."""
+    if quick:
+        X, y = load_digits().data[:80], np.arange(80) // 4
+        return y, {"tridD": X, "CNN": X}
+    pictures, y = load_pictures()
+    features = LocalDescriptors(n_jobs=2).fit_transform(pictures)
+    tridd = TriangulationEmbedding(16, n_jobs=2, random_state=0).fit_transform(features)
+    cnn = root(load("ukbench1000_cnn.npz")["feat"][: len(y)])
+    return y, {"tridD": tridd.astype(np.float64), "CNN": cnn}
+
+
 def measure_sets(relevant, S):
     """Return AP and precision at 1, 10 and 50 of each set."""
     return np.stack(
@@ -185,11 +204,16 @@ def note_first_page(found):
 
 def figure_1(quick):
     y, _, vectors = load_paris(quick)
-    groups = make_query_sets(y, 5, random_state=0)
-    names = {"cnn": "CNN 512", "vlad": "VLAD-3c 512"}
+    sets = make_query_sets(y, 5, random_state=0)
+    objects, of_pictures = load_tridd(quick)
+    shown = {
+        "cnn": ("CNN 512", vectors["CNN 512"], sets),
+        "vlad": ("VLAD-3c 512", vectors["VLAD-3c 512"], sets),
+        "tridd": ("tridD", of_pictures["tridD"], objects),
+    }
     rows, effects = [], {}
-    for key, name in names.items():
-        X, correlations = unit_rows(vectors[name]), []
+    for key, (name, X, groups) in shown.items():
+        X, correlations = unit_rows(X), []
         for group in np.unique(groups[groups >= 0]):
             gram = X[groups == group] @ X[groups == group].T
             weights = np.linalg.lstsq(gram, np.ones(len(gram)), rcond=None)[0]
@@ -278,6 +302,16 @@ def table_1(quick):
         for k, n in names.items()
     }
     effects["largest"] = compare(gains["CNN full"], gains["VLAD 256c"], "sets")
+    y, vectors = load_tridd(quick)
+    pictures = {name: by_turns(X, y) for name, X in vectors.items()}
+    rows += [
+        row_of(f"{n}, 80 pictures", PUBLISHED_TRIDD if n == "tridD" else "", values)
+        for n, values in pictures.items()
+    ]
+    memory, average = (pictures["tridD"][m][0] for m in ("memory", "average"))
+    effects["tridd"] = compare(memory, average, "objects")
+    gains = (gain_of(pictures[name]) for name in ("CNN", "tridD"))
+    effects["tridd smaller"] = compare(*gains, "objects")
     return Result(HEADER, rows, effects, note_first_page(found))
 
 

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.papers._measures import measure_scores
+from benchmarks.papers._pictures import load_pictures
 from sklearn_simlearn import SparseMahalanobisLearner
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.feature_extraction import (
@@ -185,28 +185,21 @@ def search(quick):
 
 
 @cache
-def load_pictures(descriptor, quick):
+def load_words(descriptor, quick):
     """Return counts, objects and words of the pictures of UKbench."""
     if quick:
         data = make_collection()
         return data.X, data.y, data.words
-    arrays = load("ukbench_sample80.npz")
-    import cv2
-
-    offsets = arrays["jpeg_offsets"]
-    pictures = [
-        cv2.imdecode(arrays["jpeg_bytes"][start:end], cv2.IMREAD_GRAYSCALE)
-        for start, end in pairwise(offsets)
-    ]
+    pictures, y = load_pictures()
     features = LocalDescriptors(descriptor=descriptor, n_jobs=2).fit_transform(pictures)
     vocabulary = VisualVocabulary(2000, n_jobs=2, random_state=0).fit(features)
     words = vocabulary.words_.astype(np.float32)
-    return vocabulary.transform(features), arrays["group"].astype(np.int64), words
+    return vocabulary.transform(features), y, words
 
 
 def measure_pictures(descriptor, quick):
     """Return measures of tf-idf and learned; one picture of each object queries."""
-    X, y, words = load_pictures(descriptor, quick)
+    X, y, words = load_words(descriptor, quick)
     found = {"tf-idf": [], "learned": []}
     for seed in seeds(quick):
         rng = np.random.default_rng(seed)
