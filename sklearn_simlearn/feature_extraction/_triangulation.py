@@ -47,9 +47,6 @@ class TriangulationEmbedding(DescriptorTransformer):
     n_words : int, default=16
         Number of words. The covariance has (`n_words` * n_components)² values.
 
-    aggregation : {"democratic", "sum"}, default="democratic"
-        Weights of the descriptors of an image. With "sum", all weights are 1.
-
     power : float, default=0.5
         Exponent of the magnitudes of the components, which keep their signs. With 1,
         components are unchanged.
@@ -105,7 +102,6 @@ class TriangulationEmbedding(DescriptorTransformer):
 
     _parameter_constraints: dict = {
         "n_words": [Interval(Integral, 2, None, closed="left")],
-        "aggregation": [StrOptions({"democratic", "sum"})],
         "power": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "backend": [StrOptions({"auto", "faiss", "sklearn"})],
@@ -117,7 +113,6 @@ class TriangulationEmbedding(DescriptorTransformer):
         self,
         n_words: int = 16,
         *,
-        aggregation: str = "democratic",
         power: float = 0.5,
         max_iter: int = 20,
         backend: str = "auto",
@@ -125,7 +120,6 @@ class TriangulationEmbedding(DescriptorTransformer):
         n_jobs: int | None = None,
     ):
         self.n_words = n_words
-        self.aggregation = aggregation
         self.power = power
         self.max_iter = max_iter
         self.backend = backend
@@ -215,8 +209,6 @@ class TriangulationEmbedding(DescriptorTransformer):
             directions = self._directions(descriptors[rows])
             embedded[rows] = (directions - self.mean_) @ self.axes_
         embedded = normalize(embedded, copy=False)
-        if self.aggregation == "sum":
-            return embedded.sum(axis=0)
         return democratic_weights(embedded) @ embedded
 
     @property

@@ -328,6 +328,21 @@ def test_pages_list_failures_under_their_entry(tmp_path, monkeypatch):
     assert "- partly\n" in front
 
 
+def test_claims_are_counted_by_protocol(tmp_path):
+    claims = (
+        claim("a", protocol="near"),
+        claim("b", protocol="near", unit="P@10"),
+        claim("c", protocol="far"),
+        claim("d", protocol="far", missing="no data"),
+    )
+    entry = Entry("Table 1", "a table", claims)
+    effects = {"a": effect(LARGE), "b": effect(NOISE), "c": effect(NOISE)}
+    assert pages.count_by_protocol(entry, record_of(effects)) == [
+        "- near: 1 of 2 claims hold: It is ahead.",
+        "- far: 0 of 1 claims hold.",
+    ]
+
+
 def test_measures_are_not_links(tmp_path, monkeypatch):
     docutils = pytest.importorskip("docutils.core")
     found = write(tmp_path, monkeypatch, record_of({"a": effect(LARGE)}))
