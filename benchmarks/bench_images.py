@@ -2,9 +2,9 @@
 
     python benchmarks/bench_images.py [PART ...] [--other FOLDER] [--network MODEL]
 
-PART is comparison, features, vectors or opening; the default is all. The photographs are
-the 80 of ukbench_sample80.npz in SIMLEARN_DATA, with crops, rotations, reductions and
-recompressions.
+PART is comparison, features, vectors or opening; the default is all. The photographs
+are the 80 of ukbench_sample80.npz in SIMLEARN_DATA, with crops, rotations, reductions
+and recompressions.
 
 comparison: CPU time of ``python -m sklearn_simlearn --images`` on 400 photographs in a
 terminal, and the longest time without output. --other names the folder of another
