@@ -24,9 +24,12 @@ SHARE_OF_DOCUMENTS = 0.5
 # sample of the others.
 MAX_DOCUMENTS = 20_000
 
-# Held-out samples of a fold that are searched. `"samples"` adds folds until the folds
-# have this number together, so that the choice does not depend on a few samples.
+# Held-out samples of a fold that are searched.
 MAX_ROWS = 1000
+
+# `"samples"` adds folds until the folds have this number of held-out samples together,
+# so that the choice does not depend on a few samples.
+ENOUGH = 500
 
 # Held-out samples of all folds that query. More do not change the choice.
 MAX_QUERIES = 1000
@@ -156,7 +159,7 @@ def _hold_out_samples(objects, rng):
     for i in range(round(1 / SHARE)):
         parts.append(np.sort(row[part == i]))
         n_held_out += len(parts[-1])
-        if n_held_out >= MAX_ROWS:
+        if n_held_out >= ENOUGH:
             break
     return parts
 

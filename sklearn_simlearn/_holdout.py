@@ -35,9 +35,7 @@ FOR_LABELS = ("objects", "samples")
 FOR_JUDGEMENTS = ("queries", "documents")
 HOLDOUT = [StrOptions({"auto", *FOR_LABELS, *FOR_JUDGEMENTS}), None]
 
-# Held-out samples of a fold in a race, which judges many candidates, and the number of
-# candidates that are judged in all folds.
-RACE_ROWS = 250
+# Number of candidates that a race judges in all folds.
 N_FINALISTS = 4
 
 # Factor of the loss at rank 1, which is subtracted from the gain in mean average
@@ -125,7 +123,9 @@ def choose(
     holdout: str,
     rng: np.random.Generator,
     advance: Callable[..., bool],
+    *,
     race: bool = False,
+    max_rows: int = MAX_ROWS,
 ) -> Choice:
     """Let held-out samples choose among the candidates of a path.
 
@@ -134,7 +134,9 @@ def choose(
     path : callable
         ``path(train, rng)``, with the rows to learn from, yields candidates one by one,
         each as a named tuple of settings and the encoder that was learned with them.
-        The first is `START`. A candidate that is missing in some fold is skipped.
+        The first is `START`. A candidate that is missing in some fold is skipped. With
+        `race`, it is called as ``path(train, rng, dropped)`` and need not yield
+        candidates that are in the set `dropped`.
 
     X : ndarray or csr_array of shape (n_samples, n_features)
         Checked training samples.
@@ -153,20 +155,24 @@ def choose(
 
     race : bool, default=False
         Whether each fold drops the worse half of the candidates, so that many can be
-        tried. Then fewer samples are scored, too.
+        tried.
+
+    max_rows : int, default=MAX_ROWS
+        Held-out samples of a fold that are searched.
     """
     holdout = read_holdout(holdout, relevance)
     settled = _settled.get()
     if settled is not None:
         return Choice(settled[0], {})
-    folds = make_folds(relevance, holdout, rng, RACE_ROWS if race else MAX_ROWS)
+    folds = make_folds(relevance, holdout, rng, max_rows)
     judge = Judge(X, relevance, by_class=holdout == "objects")
     # On more threads BLAS would sum in another order.
     with one_blas_thread():
         dropped: set[Any] = set()
         for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
             judge.open(fold)
-            for candidate, encoder in path(fold.train, stream):
+            known = (dropped,) if race else ()
+            for candidate, encoder in path(fold.train, stream, *known):
                 if candidate in dropped:
                     continue
                 judge.record(candidate, encoder)

@@ -249,10 +249,10 @@ def test_held_out_rows_take_no_part_in_learning(learner, holdout, monkeypatch):
     module = inspect.getmodule(learner)
     choose, n_folds = module.choose, 0
 
-    def poison(path, rows, relevance, *args):
+    def poison(path, rows, relevance, *args, **options):
         """Replace held-out rows by NaN, and their labels, while the path learns."""
 
-        def watched(train, rng):
+        def watched(train, rng, *dropped):
             nonlocal n_folds
             n_folds += 1
             held_out = np.setdiff1d(np.arange(len(relevance)), train)
@@ -263,7 +263,7 @@ def test_held_out_rows_take_no_part_in_learning(learner, holdout, monkeypatch):
             else:
                 rows[held_out] = np.nan
             relevance.labels[held_out] = labels[held_out][::-1]
-            found = list(path(train, rng))
+            found = list(path(train, rng, *dropped))
             if sparse.issparse(rows):
                 rows.data[:] = values.data
             else:
@@ -275,7 +275,7 @@ def test_held_out_rows_take_no_part_in_learning(learner, holdout, monkeypatch):
                     assert np.isfinite(values).all()
             yield from found
 
-        return choose(watched, rows, relevance, *args)
+        return choose(watched, rows, relevance, *args, **options)
 
     monkeypatch.setattr(module, "choose", poison)
     learner(**parameters).fit(X.copy(), y)

@@ -71,11 +71,11 @@ class Given(Encoder):
         return self.function(sides.queries.X[:, 0], sides.items.X[:, 0])
 
 
-def choose_among(path, y, holdout="objects", advance=keep_on, race=False):
+def choose_among(path, y, holdout="objects", advance=keep_on, **options):
     """Choose with the labels as the only feature."""
     rng = np.random.default_rng(0)
     X = np.asarray(y, dtype=float)[:, None]
-    return choose(path, X, check_relevance(y), holdout, rng, advance, race)
+    return choose(path, X, check_relevance(y), holdout, rng, advance, **options)
 
 
 def judge_whole(y, *, by_class):
@@ -162,7 +162,7 @@ def test_several_labels_are_held_out_by_samples():
         assert not np.isin(test, train).any()
 
 
-@pytest.mark.parametrize(("size", "n_folds"), [(50, 5), (120, 5), (200, 3), (500, 1)])
+@pytest.mark.parametrize(("size", "n_folds"), [(30, 5), (60, 5), (120, 3), (250, 1)])
 def test_few_samples_are_held_out_by_turns(size, n_folds):
     assert len(folds(np.repeat(np.arange(10), size), "samples")) == n_folds
 
@@ -412,23 +412,35 @@ def test_a_race_drops_the_worse_half_after_each_fold(monkeypatch):
     def note(self, candidate, encoder):
         record(self, candidate, encoder)
         judged.append((len(self.measures), candidate))
-        assert len(self.relevant) <= _holdout.RACE_ROWS
 
     monkeypatch.setattr(Judge, "record", note)
-    monkeypatch.setattr(_holdout, "RACE_ROWS", 50)
     noises = [0.1 * n for n in range(20, 0, -1)]
-    choice = choose_among(noisy_path(noises), y, race=True)
+
+    def path(train, rng, dropped):
+        told.append(dropped.copy())
+        yield from noisy_path(noises)(train, rng)
+
+    told = []
+    choice = choose_among(path, y, race=True)
     assert choice.candidate == Candidate(noises[-1])
     n_judged = np.bincount([fold for fold, _ in judged])[1:]
     assert_array_equal(n_judged, [21, 11, 6, 5, 5])
     last = {candidate for fold, candidate in judged if fold == 5}
     assert last == {START, *map(Candidate, noises[-4:])}
     assert set(choice.attributes["holdout_results_"]["candidates"]) == last
-    # Without a race all are judged in all folds, by more samples.
+    assert [len(dropped) for dropped in told] == [0, 10, 15, 16, 16]
+    assert told[-1] == {*map(Candidate, noises[:-4])}
+    # Without a race, all are judged in all folds.
     judged.clear()
-    monkeypatch.setattr(_holdout, "RACE_ROWS", 1000)
     choose_among(noisy_path(noises), y)
     assert_array_equal(np.bincount([fold for fold, _ in judged])[1:], [21] * 5)
+
+
+def test_few_rows_are_judged_if_asked_for(monkeypatch):
+    judged = []
+    monkeypatch.setattr(Judge, "open", lambda self, fold: judged.append(fold))
+    choose_among(lambda train, rng: [], np.repeat(np.arange(20), 30), max_rows=50)
+    assert [len(fold.items) for fold in judged] == [50] * 5
 
 
 def test_a_callback_can_stop_it():

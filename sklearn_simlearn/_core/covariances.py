@@ -160,9 +160,15 @@ class Diagonalizer:
         self.moments = moments
         values, self.V = linalg.eigh(moments.within, driver="evd")
         self.values = np.maximum(values, 0)
+        self._known: dict[float, Coordinates] = {}
 
     def __call__(self, shrinkage: float) -> Coordinates:
         """Return the coordinates for W shrunk towards a multiple of the identity."""
+        if shrinkage not in self._known:
+            self._known[shrinkage] = self._diagonalize(shrinkage)
+        return self._known[shrinkage]
+
+    def _diagonalize(self, shrinkage):
         values, moments = self.values, self.moments
         scale = values.mean() or np.trace(moments.total) / len(values) or 1.0
         values = (1 - shrinkage) * values + shrinkage * scale

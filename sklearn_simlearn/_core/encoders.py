@@ -12,12 +12,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.products import inner_products, products_with
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
 from sklearn_simlearn._core.typing import Matrix
 
 C = TypeVar("C", bound=type)
+
+# Similarities that are weighted and added together, so that they stay in the cache.
+BLOCK = 2**16
 
 # Private classes that a stored estimator may hold.
 STORABLE: set[type] = set()
@@ -325,7 +329,10 @@ class Mixture(Composite):
     def compare(self, sides: Sides) -> np.ndarray:
         """Return the weighted sum of the similarities of both parts."""
         a = self.share
-        S = (1 - a) * sides.similarity(self.learned) + a * sides.similarity(self.start)
+        S = (1 - a) * sides.similarity(self.learned)
+        start = sides.similarity(self.start)
+        for batch in gen_batches(len(S), max(1, BLOCK // S.shape[1])):
+            S[batch] += a * start[batch]
         if self.same_items:
             start, learned = sides.queries(self.start), sides.queries(self.learned)
             mixed = (1 - a) * learned + a * start

@@ -203,10 +203,10 @@ def measure_lists(
         Precision at 1 over all columns.
     """
     similarity = np.ascontiguousarray(similarity)
-    keys = np.empty(similarity.shape, dtype=np.int32)
+    n_items = similarity.shape[1] if n_items is None else n_items
+    keys = np.empty((len(similarity), n_items), dtype=np.int32)
     values = np.empty((4, len(keys)))
     mark_lists(similarity.view(np.int32), relevance, keys, values[3])
-    keys = np.ascontiguousarray(keys[:, :n_items])
     keys.sort(axis=1)
     measure_sorted(keys, *values[:3])
     return tuple(values)

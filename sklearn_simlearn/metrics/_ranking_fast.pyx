@@ -9,6 +9,7 @@ from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.math cimport NAN, exp2
 from libc.stdint cimport INT32_MIN, int8_t, int32_t, int64_t
+from libc.string cimport memcpy
 import numpy as np
 
 cdef extern from "simd.h":
@@ -390,22 +391,24 @@ def best_precision_from(
 def mark_lists(
     const int32_t[:, ::1] bits,          # in: the bits of the similarities
     const int8_t[:, ::1] relevance,      # in: > 0 relevant, 0 irrelevant, < 0 removed
-    int32_t[:, ::1] keys,                # out: similarities in order, odd if relevant
-    double[::1] first,                   # out: precision at 1
+    int32_t[:, ::1] keys,                # out: of the first columns, odd if relevant
+    double[::1] first,                   # out: precision at 1 over all columns
 ):
-    """Turn similarities into keys to sort, and measure precision at 1."""
-    cdef Py_ssize_t query, n_items = bits.shape[1]
+    """Turn similarities into keys in their order, and measure precision at 1."""
+    cdef Py_ssize_t query, n_items = bits.shape[1], n_listed = keys.shape[1]
+    cdef int32_t[::1] scratch = np.empty(n_items, dtype=np.int32)
+    cdef int32_t* row = &scratch[0]
     cdef int32_t key
     cdef double n_relevant
     with nogil:
         for query in range(bits.shape[0]):
-            key = mark_relevant(
-                &bits[query, 0], &relevance[query, 0], n_items, &keys[query, 0])
+            key = mark_relevant(&bits[query, 0], &relevance[query, 0], n_items, row)
+            memcpy(&keys[query, 0], row, n_listed * sizeof(int32_t))
             first[query] = 0.0
             if key & 1:  # a relevant item; an irrelevant one of its score has key - 1
-                n_relevant = count_key(&keys[query, 0], n_items, key)
+                n_relevant = count_key(row, n_items, key)
                 first[query] = n_relevant / (
-                    n_relevant + count_key(&keys[query, 0], n_items, key - 1))
+                    n_relevant + count_key(row, n_items, key - 1))
 
 
 def measure_sorted(
@@ -424,10 +427,12 @@ def measure_sorted(
     cdef int64_t i, N, n
     cdef const int32_t* key
     cdef const int32_t* last
-    cdef double R, r, total, half
+    cdef double R, r, total, half, absent
+    cdef const double[::1] inverse = 1 / np.arange(1.0, n_items + 1)  # of the ranks
     with nogil:
         for query in range(keys.shape[0]):
             N, R, total, half = 0, 0.0, 0.0, 0.0
+            absent = 1.0  # probability that all items above are missing
             last = &keys[query, 0]
             key = last + n_items - 1
             while key >= last and key[0] != INT32_MIN:
@@ -437,13 +442,16 @@ def measure_sorted(
                     n += 1
                 if N == 0:
                     first[query] = r / n
-                if N < 64:
-                    half += r * exp2(-N) * (1 - exp2(-n)) / n
                 if n == 1:  # without a branch, which could not be predicted
-                    total += r * (R + 1) / (N + 1)
-                elif r > 0:
+                    total += r * (R + 1) * inverse[N]
+                    half += r * absent / 2
+                    absent /= 2
+                else:
                     for i in range(n):
-                        total += r / n * (R + i * (r - 1) / (n - 1) + 1) / (N + i + 1)
+                        total += (
+                            r / n * (R + i * (r - 1) / (n - 1) + 1) * inverse[N + i])
+                    half += r * absent * (1 - exp2(-n)) / n
+                    absent *= exp2(-n)
                 N += n
                 R += r
                 key -= n

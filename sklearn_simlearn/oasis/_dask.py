@@ -175,7 +175,9 @@ def learn_held_out(oasis, X, y, rng, make_path):
     relevance.require_triplets()
     path: Path = make_path(sample.X, relevance)
     with one_blas_thread():
-        choice = choose(path, sample.X, relevance, oasis.holdout, rng, _no_callbacks)
+        choice = choose(
+            path, sample.X, relevance, oasis.holdout, rng, _no_callbacks, race=True
+        )
         coordinates, rows = path.coordinates(choice.candidate, rng)
     if choice.candidate is START:
         return describe_start(coordinates.start) | choice.attributes

@@ -274,7 +274,7 @@ class OASIS(PaperFormMixin, TripletLearner):
 
         # From here on, the inputs are valid. Kernels do not check them.
         with one_blas_thread():
-            choice = choose(path, X, relevance, self.holdout, rng, advance)
+            choice = choose(path, X, relevance, self.holdout, rng, advance, race=True)
             attributes = path.refit(choice.candidate, rng, advance)
         return attributes | choice.attributes
 

@@ -8,7 +8,8 @@ the similarity of the start:
     e(x) = A (x - m) / |A (x - m)|, A' A = the positive part of W.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -164,9 +165,12 @@ class Path:
             self.metrics = ()
 
     def __call__(
-        self, train: np.ndarray, rng: np.random.Generator
+        self, train: np.ndarray, rng: np.random.Generator, dropped: Container = ()
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows.
+
+        Candidates in `dropped` are left out.
+        """
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, start
@@ -178,19 +182,25 @@ class Path:
         base = start
         if plain.directions is not None:
             base = Chain(start, plain.directions.astype(X.dtype))
-        for (name, shrinkage), metric in self._metrics(rows, relevance):
+        diagonalizer = cache(lambda: Diagonalizer(estimate_moments(rows, relevance)))
+        for name, shrinkage in self._starts():
+            steps = self._steps(name, shrinkage, dropped)
+            if not steps:
+                continue
+            metric = None
+            if name is not None:
+                metric = make_metric(diagonalizer(), name, shrinkage)
             coordinates = plain._replace(metric=metric)
             seen = rows if metric is None else metric.items(rows)
             rankers = self._rankers(seen, relevance, rng, given)
-            for n_triplets in self._checkpoints(name):
+            for n_triplets, candidates in steps.items():
                 n_known = n_triplets if given is None else min(n_triplets, len(given))
                 for _ in rankers.learn_up_to(n_known):
                     pass
                 embedding = coordinates.embed(rankers.average(), self.n_components)
                 learned = Chain(base, embedding.astype(X.dtype))
-                for share in SHARES:
-                    candidate = Candidate(name, shrinkage, n_triplets, share)
-                    yield candidate, mix(learned, start, share)
+                for candidate in candidates:
+                    yield candidate, mix(learned, start, candidate.share)
 
     def refit(
         self,
@@ -249,14 +259,18 @@ class Path:
             "shrinkage_": candidate.shrinkage,
         }
 
-    def _metrics(self, rows, relevance):
-        """Yield where W starts: name and shrinkage, and the map; the identity first."""
-        yield (None, None), None
-        if not self.metrics:
-            return
-        diagonalize = Diagonalizer(estimate_moments(rows, relevance))
-        for shrinkage, name in product(SHRINKAGES, self.metrics):
-            yield (name, shrinkage), make_metric(diagonalize, name, shrinkage)
+    def _starts(self):
+        """Return where W starts: names and shrinkages; the identity first."""
+        return [(None, None), *((m, s) for s, m in product(SHRINKAGES, self.metrics))]
+
+    def _steps(self, name, shrinkage, dropped):
+        """Return the candidates of a start that are not dropped, by `n_triplets`."""
+        steps: dict[int, list[Candidate]] = {}
+        for n_triplets, share in product(self._checkpoints(name), SHARES):
+            candidate = Candidate(name, shrinkage, n_triplets, share)
+            if candidate not in dropped:
+                steps.setdefault(n_triplets, []).append(candidate)
+        return steps
 
     def _checkpoints(self, metric):
         if metric is not None:

@@ -1,6 +1,7 @@
 """Candidates of the two-covariance model, from which held-out samples choose."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,9 +151,12 @@ class Path:
         self.n_components = n_components
 
     def __call__(
-        self, train: np.ndarray, rng: np.random.Generator
+        self, train: np.ndarray, rng: np.random.Generator, dropped: Container = ()
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows."""
+        """Yield candidates and the encoders that they learn from some rows.
+
+        Candidates in `dropped` are left out.
+        """
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, QuerySets(start)
@@ -162,15 +166,16 @@ class Path:
         if directions is not None:
             base = Chain(start, directions.astype(X.dtype))
         diagonalize = Diagonalizer(moments)
-        for shrinkage in self.shrinkages:
-            coordinates = diagonalize(shrinkage)
-            for form in FORMS:
-                score = make_score(form, coordinates, self.n_components)
-                learned = score.encode(base, None, X.dtype)
-                for nominal in SHARES:
-                    share = true_share(nominal, score.deviation, moments)
-                    candidate = Candidate(form, shrinkage, nominal)
-                    yield candidate, QuerySets(mix(learned, start, share))
+        for shrinkage, form in product(self.shrinkages, FORMS):
+            candidates = [Candidate(form, shrinkage, share) for share in SHARES]
+            candidates = [each for each in candidates if each not in dropped]
+            if not candidates:
+                continue
+            score = make_score(form, diagonalize(shrinkage), self.n_components)
+            learned = score.encode(base, None, X.dtype)
+            for candidate in candidates:
+                share = true_share(candidate.share, score.deviation, moments)
+                yield candidate, QuerySets(mix(learned, start, share))
 
     def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
         """Return the fitted attributes; learn from all samples with the candidate."""

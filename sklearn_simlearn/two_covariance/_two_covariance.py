@@ -19,6 +19,10 @@ from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.two_covariance._path import Path, learn_plain
 
 
+# Held-out samples of a fold that are searched. More take longer than the fit itself.
+MAX_ROWS = 250
+
+
 class TwoCovarianceSimilarity(SimilarityLearner):
     r"""Likelihood ratio of "same class" in a Gaussian model, for new classes.
 
@@ -183,7 +187,16 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             if self.holdout is None:
                 return learn_plain(X, relevance, rng, **params)
             path = Path(X, relevance, **params)
-            choice = choose(path, X, relevance, self.holdout, rng, advance, True)
+            choice = choose(
+                path,
+                X,
+                relevance,
+                self.holdout,
+                rng,
+                advance,
+                race=True,
+                max_rows=MAX_ROWS,
+            )
             return path.refit(choice.candidate, rng) | choice.attributes
 
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:

@@ -445,7 +445,7 @@ def test_served_similarity(metric, share, max_directions, counts, monkeypatch, d
     monkeypatch.setattr(directions, "MAX_DIRECTIONS", max_directions)
     monkeypatch.setattr(
         "sklearn_simlearn.oasis._oasis.choose",
-        lambda *_: Choice(Candidate(metric, metric and 0.1, 300, share), {}),
+        lambda *_, **__: Choice(Candidate(metric, metric and 0.1, 300, share), {}),
     )
     oasis = OASIS(holdout="samples", random_state=0).fit(X, y)
     start = Start.fit(X).items(X)

@@ -295,7 +295,7 @@ def test_served_similarity(form, share, max_directions, counts, monkeypatch):
     monkeypatch.setattr(directions, "MAX_DIRECTIONS", max_directions)
     monkeypatch.setattr(
         "sklearn_simlearn.two_covariance._two_covariance.choose",
-        lambda *_: Choice(Candidate(form, 0.3, share), {}),
+        lambda *_, **__: Choice(Candidate(form, 0.3, share), {}),
     )
     model = TwoCovarianceSimilarity(random_state=0).fit(X, y)
     start = Start.fit(X).items(X).toarray()
