@@ -21,7 +21,6 @@ from sklearn_simlearn import (
     StartKeptWarning,
     TwoCovarianceSimilarity,
     _folds,
-    _holdout,
 )
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance

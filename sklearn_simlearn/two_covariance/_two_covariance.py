@@ -18,7 +18,6 @@ from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.two_covariance._path import Path, learn_plain
 
-
 # Held-out samples of a fold that are searched. More take longer than the fit itself.
 MAX_ROWS = 250
 
