@@ -19,6 +19,7 @@ from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.reranking import (
     Diffusion,
     KReciprocal,
+    NeighborAveraging,
     QueryExpansion,
     SpatialVerification,
 )
@@ -482,6 +483,64 @@ def test_diffusion_is_the_solution_of_its_equations(words):
     assert (found_scores < 0).any()
 
 
+@pytest.mark.parametrize("kind", ["tf-idf", "dense"])
+def test_items_are_averaged_with_their_neighbours(words, kind):
+    X, _ = words
+    if kind == "dense":
+        X = X.toarray()
+    X, queries = X[10:], X[:10]
+    index = fit_index(X)
+    S = index.estimator_.similarity(X)
+    np.fill_diagonal(S, -np.inf)
+    D = index.estimator_.transform_database(X)
+    D = D if kind == "dense" else D.toarray()
+    mean = D.copy()
+    for i, row in enumerate(np.argsort(-S, axis=1, kind="stable")[:, :3]):
+        for j, weight in zip(row, [0.75, 0.5, 0.25], strict=True):
+            mean[i] += weight * D[j]
+    mean *= (np.linalg.norm(D, axis=1) / np.linalg.norm(mean, axis=1))[:, None]
+    Q = index.estimator_.transform(queries)
+    expected = np.asarray(Q @ mean.T)
+    step = NeighborAveraging(3).fit(index)
+    plain, ids = index.search(queries, k=len(S))
+    scores, found = step.rerank(queries, plain, ids)
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(expected, found, axis=1), rtol=1e-5
+    )
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert step.n_neighbors_ == 3
+
+
+def test_labels_decide_how_far_items_are_averaged():
+    X, y = load_digit_words(return_X_y=True)
+    index = fit_index(X[:600])
+    step = NeighborAveraging(8).fit(index, y[:600])
+    assert step.n_neighbors_ in (4, 8)
+    assert step.holdout_gain_ > step.holdout_error_ > 0
+    assert step.holdout_results_["candidates"] == [None, (8,), (4,), (2,), (1,)]
+    # Labels that the neighbours do not share keep the items.
+    wrong = np.random.default_rng(0).permutation(y[:600])
+    step.fit(index, wrong)
+    assert step.n_neighbors_ == 0
+    plain = index.search(X[600:620], k=30)
+    kept = index.set_params(rerank=[step]).search(X[600:620], k=30)
+    np.testing.assert_allclose(plain[0], kept[0], rtol=1e-6)
+    with pytest.raises(ValueError, match="600"):
+        step.fit(index, y[:599])
+
+
+def test_averages_follow_the_changes_of_the_index(words):
+    X, _ = words
+    model = CosineSimilarity().fit(X)
+    changed = fit_index(X[:40], model, rerank=[NeighborAveraging()])
+    changed.add(X[40:])
+    changed.remove(changed.ids_[:10])
+    again = fit_index(X[10:], model, rerank=[NeighborAveraging()])
+    np.testing.assert_allclose(
+        changed.search(X[:5], k=20)[0], again.search(X[:5], k=20)[0], rtol=1e-5
+    )
+
+
 class Shifted(BaseEstimator):
     """A similarity of which only the differences mean anything."""
 
@@ -588,7 +647,9 @@ def test_excluded_items_are_not_counted_as_candidates(words):
 
 
 @pytest.mark.parametrize(
-    "step", [Reverse(), QueryExpansion(), KReciprocal(), Diffusion()], ids=str
+    "step",
+    [Reverse(), QueryExpansion(), KReciprocal(), Diffusion(), NeighborAveraging()],
+    ids=str,
 )
 def test_filter_and_exclude_hold_after_every_step(words, step):
     X, _ = words
@@ -699,7 +760,7 @@ def test_an_index_of_local_features_verifies_by_itself():
 
 def test_steps_that_need_stored_items_raise(words):
     X, _ = words
-    for step in (QueryExpansion(), KReciprocal(), Diffusion()):
+    for step in (QueryExpansion(), KReciprocal(), Diffusion(), NeighborAveraging()):
         with pytest.raises(ValueError, match="store_items=True"):
             SimilarityIndex(CosineSimilarity(), rerank=[step]).fit(X)
         with pytest.raises(TypeError, match="is fitted on a SimilarityIndex"):
@@ -721,6 +782,7 @@ def test_every_step_helps_on_digits():
     X, y, queries, truth = X[200:1200], y[200:1200], X[:100], y[:100, None]
     index = fit_index(X)
     plain = (y[index.search(queries, k=20)[1]] == truth).mean()
-    for step in (QueryExpansion(5), KReciprocal(20, 6), Diffusion(20)):
+    steps = [QueryExpansion(5), KReciprocal(20, 6), Diffusion(20), NeighborAveraging()]
+    for step in steps:
         ids = index.set_params(rerank=[step]).search(queries, k=20)[1]
         assert (y[ids] == truth).mean() > plain + 0.03
