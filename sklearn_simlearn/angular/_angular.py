@@ -324,9 +324,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             setting, attributes = self._plain_setting(), {}
         else:
             path = partial(self._path, X, relevance, given)
-            setting, attributes = choose(
-                path, X, relevance, self.holdout, rng, advance, race=True
-            )
+            setting, attributes = choose(path, X, relevance, self.holdout, rng, advance)
         start = Start.fit(relevance.items_of(X))
         if setting is START:
             return attributes | {
@@ -363,11 +361,8 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         """Return the setting without shrinkage; diagonal unless "full" is set."""
         return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
 
-    def _path(self, X, relevance, given, train, rng, dropped) -> Iterator[tuple]:
-        """Yield candidates and the encoders that they learn from some rows.
-
-        Candidates in `dropped` are left out.
-        """
+    def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
+        """Yield candidates and the encoders that they learn from some rows."""
         X, relevance = X[train], relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, start
@@ -380,18 +375,15 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         if not blocks:
             return
         for form in ("diagonal", "full") if self.matrix == "auto" else (self.matrix,):
-            settings = [Setting(form, share) for share in SHARES]
-            settings = [setting for setting in settings if setting not in dropped]
-            if not settings:
-                continue
             tol = max(self.tol, FOLD_TOL)
             dual = self._make_dual(rows, references, blocks, form, tol)
             for task in dual.tasks():
                 while not task.done:
                     task.advance()
             learned = self._encoder(dual.matrices(), start)
-            for setting in settings:
-                yield setting, mix(learned, start, setting.share, same_items=True)
+            for share in SHARES:
+                mixed = mix(learned, start, share, same_items=True)
+                yield Setting(form, share), mixed
 
     def _make_dual(self, X, references, blocks, form, tol=None):
         if form == "full" and not self.query_dependent:
