@@ -1,13 +1,14 @@
 """Re-ranking: gain of each step, and cost of verification.
 
 Run one part with ``python benchmarks/bench_reranking.py PART``, where PART is ukbench,
-learners, vectors, sizes or speed. Without an argument, all of them run. They read files
-of UKbench and Paris, and "sizes" also those of MNIST, Office and Caltech, from the
-folder that `SIMLEARN_DATA` names.
+learners, vectors, averages, sizes or speed. Without an argument, all of them run. They
+read files of UKbench and Paris, and "sizes" also those of MNIST, Office and Caltech,
+from the folder that `SIMLEARN_DATA` names. "averages" reads those of ORL and Banking77.
 
 Every image queries the others. In "ukbench", parameters are chosen with tf-idf on one
-half of the objects, and measured on the other half. The other parts use the defaults,
-unless a table names parameters.
+half of the objects, and measured on the other half. In "averages", learners are fitted
+on half of the classes; half of the samples of the other classes query the other half,
+over three seeds. The other parts use the defaults, unless a table names parameters.
 """
 
 import sys
@@ -16,17 +17,24 @@ from itertools import product
 
 import numpy as np
 from _common import as_counts, load, print_table
+from _sets import load_set, split_set
 from scipy import sparse
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
-from sklearn_simlearn import HistogramRankSVM, SparseMahalanobisLearner
+from sklearn_simlearn import (
+    HistogramRankSVM,
+    SparseMahalanobisLearner,
+    TwoCovarianceSimilarity,
+)
 from sklearn_simlearn.feature_extraction import LocalFeatures
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.metrics import average_precision
+from sklearn_simlearn.metrics import average_precision, precision_at_k
 from sklearn_simlearn.model_selection import ObjectKFold
 from sklearn_simlearn.reranking import (
     Diffusion,
     KReciprocal,
+    NeighborAveraging,
     QueryExpansion,
     SpatialVerification,
 )
@@ -305,6 +313,43 @@ def vectors():
 # -- the size of neighbourhoods --
 
 
+def averages(n_seeds=3):
+    """Measure items averaged with their neighbours, with and without labels."""
+    models = {
+        "cosine": CosineSimilarity(use_idf=False),
+        "two covariances": TwoCovarianceSimilarity(random_state=0),
+    }
+    table = []
+    for name, (label, model) in product(("Faces", "Banking"), models.items()):
+        X, y = load_set(name)
+        values = []
+        for seed in range(n_seeds):
+            train, test = split_set(X, y, "objects", seed)
+            items, queries = train_test_split(
+                test, test_size=0.5, stratify=y[test], random_state=seed
+            )
+            index = SimilarityIndex(
+                model.fit(X[train], y[train]), n_candidates=1000, store_items=True
+            ).fit(X[items])
+            steps = [
+                [],
+                *([NeighborAveraging(n)] for n in (3, 5, 10)),
+                [NeighborAveraging(10).fit(index, y[items])],
+            ]
+            relevance = (y[queries][:, None] == y[items]).astype(np.int8)
+            for chain in steps:
+                index.set_params(rerank=chain)
+                _, ids = index.search(X[queries], k=len(items))
+                ranked = np.take_along_axis(relevance, ids, axis=1)
+                order = np.broadcast_to(-np.arange(len(items)), ranked.shape)
+                values.append(np.mean(average_precision(ranked, order)))
+                values.append(np.mean(precision_at_k(ranked, order, 1)))
+        means = np.reshape(values, (n_seeds, -1, 2)).mean(axis=0)
+        table.append([f"{name}, {label}", *(f"{a:.3f} {b:.3f}" for a, b in means)])
+    print("\nmAP and P@1 on new classes, items averaged with their neighbours")
+    print_table(["", "none", "3", "5", "10", "10, labels"], table)
+
+
 def sizes(n_queries=300):
     """Measure estimated sizes on sets with groups of many sizes."""
     table = []
@@ -427,6 +472,7 @@ PARTS = {
     "ukbench": ukbench,
     "learners": learners,
     "vectors": vectors,
+    "averages": averages,
     "sizes": sizes,
     "speed": speed,
 }
