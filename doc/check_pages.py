@@ -2,7 +2,8 @@
 
     python doc/check_pages.py FOLDER [PAGE ...] [--screenshots FOLDER]
 
-FOLDER holds the built documentation. A further PAGE, such as a report, is a path. A
+FOLDER holds the built documentation. A further PAGE, such as a report, is a path. These
+and some pages of the documentation are opened in all views, the others in one view. A
 fault is an error on the console, a request to the network, overlapping text, text that
 is cut off, a formula that is not set, a page that scrolls sideways, or a serious
 finding of axe-core, which checks accessibility. On a wide page, code, tables and
@@ -45,6 +46,9 @@ PAGES = (
     "notebooks/search_text.html",
     "auto_examples/index.html",
 )
+# Opened in one view.
+OTHER_PAGES = ("[ciqw]*.html", "user_guide/*.html", "learners/*.html", "api/*.html")
+OTHER_PAGES += ("notebooks/*.html", "reproductions/*.html", "whats_new/*.html")
 
 FLAGS = (
     "--headless",
@@ -215,7 +219,8 @@ def open_browser(program):
         os.dup2(first, 3)
         os.dup2(second, 4)
 
-    with tempfile.TemporaryDirectory() as profile:
+    # Processes of the browser that are still ending may write to the profile.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             preexec_fn=connect,
@@ -336,9 +341,14 @@ def main(arguments=None):
     missing = [str(page) for page in pages if not page.is_file()]
     if missing:
         sys.exit(f"missing: {', '.join(missing)}")
+    others = {path for name in OTHER_PAGES for path in options.folder.glob(name)}
+    views = [
+        *itertools.product(pages, WIDTHS, SCHEMES),
+        *((page, max(WIDTHS), "light") for page in sorted(others.difference(pages))),
+    ]
     n_faults = 0
     with open_browser(program) as browser:
-        for page, width, scheme in itertools.product(pages, WIDTHS, SCHEMES):
+        for page, width, scheme in views:
             picture = None
             if options.screenshots is not None:
                 name = f"{page.parent.name}_{page.stem}_{width}_{scheme}.png"
@@ -346,8 +356,8 @@ def main(arguments=None):
             for fault in check_page(browser, page, width, scheme, picture):
                 n_faults += 1
                 print(f"{page} at {width} pixels, {scheme}: {fault}")
-    n_views = len(pages) * len(WIDTHS) * len(SCHEMES)
-    print(f"{len(pages)} pages opened in {n_views} views: {n_faults} faults")
+    n_pages = len({page for page, _, _ in views})
+    print(f"{n_pages} pages opened in {len(views)} views: {n_faults} faults")
     return 1 if n_faults else 0
 
 
