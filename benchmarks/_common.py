@@ -1,23 +1,54 @@
 """Data and tables that the benchmark scripts share.
 
 The data sets are not part of the project. `SIMLEARN_DATA` names the folder that holds
-them. If a file that a script needs is missing, the script names it and stops.
+them. At its start, a script names the files and packages of its parts that are missing.
+A part that needs a missing file stops.
 """
 
+import ast
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 
+def find_missing(script):
+    """Return the data files and packages in the code of a script that are missing."""
+    names = set()
+    for node in ast.walk(ast.parse(Path(script).read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name("load"), args=[ast.Constant(str(name))]):
+                names.add(name)
+            case ast.Call(func=ast.Name("load_mnist")):
+                names.add("mnist.npz")
+            case ast.Import(names=imported):
+                names.update(alias.name.split(".")[0] for alias in imported)
+            case ast.ImportFrom(module=str(module), level=0):
+                names.add(module.split(".")[0])
+    return sorted(name for name in names if not _exists(name))
+
+
+def _exists(name):
+    if name.endswith(".npz"):
+        return _find_file(name) is not None
+    return find_spec(name) is not None
+
+
+def _find_file(name):
+    """Return the path of a data file; None if it does not exist."""
+    folder = os.environ.get("SIMLEARN_DATA")
+    path = Path(folder or "", name)
+    return path if folder and path.exists() else None
+
+
 def load(name):
     """Return the arrays of a data file."""
-    folder = os.environ.get("SIMLEARN_DATA")
-    path = Path(folder or ".") / name
-    if folder is None or not path.exists():
+    path = _find_file(name)
+    if path is None:
         sys.exit(f"This benchmark reads {name}: set SIMLEARN_DATA to its folder.")
     return np.load(path)
 
@@ -63,3 +94,12 @@ def print_table(header, rows):
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         )
         print("  ".join([first, *rest]))
+
+
+_script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+if _script.name.startswith("bench_") and (_missing := find_missing(_script)):
+    print(
+        f"Missing files of SIMLEARN_DATA, and packages: {', '.join(_missing)}. Parts "
+        "that need them will stop.",
+        file=sys.stderr,
+    )

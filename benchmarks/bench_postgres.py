@@ -20,8 +20,8 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
-import psycopg
 from _common import best_seconds, print_table
+from psycopg import connect, conninfo
 from psycopg_pool import ConnectionPool
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -130,7 +130,7 @@ def compare(connection, samples, n_queries):
 def count_scans(connection, pattern):
     """Return the number of index scans; the server counts when a connection ends."""
     time.sleep(0.5)
-    with psycopg.connect(connection) as live:
+    with connect(connection) as live:
         query = "SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname ~ %s"
         return live.execute(query, [pattern]).fetchone()[0]
 
@@ -229,11 +229,11 @@ def start_server():
 def schema(connection):
     """Create a schema for the benchmark, and drop it at the end."""
     name = "simlearn_benchmark"
-    with psycopg.connect(connection, autocommit=True) as live:
+    with connect(connection, autocommit=True) as live:
         live.execute("CREATE EXTENSION IF NOT EXISTS vector")
         live.execute(f"CREATE SCHEMA {name}")
         try:
-            yield psycopg.conninfo.make_conninfo(
+            yield conninfo.make_conninfo(
                 connection, options=f"-csearch_path={name},public"
             )
         finally:
