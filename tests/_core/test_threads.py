@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-# In a process of its own: threads of other tests may hold the limit at any time.
+# In a new process, because threads of other tests may hold the limit at any time.
 OVERLAPPING_THREADS = """
 import threading
 
