@@ -2,9 +2,9 @@
 
     python benchmarks/bench_images.py [PART ...] [--other FOLDER] [--network MODEL]
 
-PART is comparison, features, vectors or opening; the default is all. The photographs
-are the 80 of ukbench_sample80.npz in SIMLEARN_DATA, with crops, rotations, reductions
-and recompressions.
+PART is comparison, features, vectors, opening or page; the default is all. The
+photographs are the 80 of ukbench_sample80.npz in SIMLEARN_DATA, with crops, rotations,
+reductions and recompressions.
 
 comparison: CPU time of ``python -m sklearn_simlearn --images`` on 400 photographs in a
 terminal, and the longest time without output. --other names the folder of another
@@ -19,12 +19,18 @@ descriptors, with CPU times.
 
 opening: an index of 1,000 photographs is saved, the photographs are deleted, and the
 index is opened in another folder.
+
+page: two commands, from a folder of 500 photographs to ten results for a photograph
+that is dropped on the page in Chromium, with and without sub-folders for classes.
+--network adds a run with --onnx.
 """
 
 import argparse
 import os
 import pty
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -50,7 +56,11 @@ from sklearn_simlearn.feature_extraction import (
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.similarities import CosineSimilarity
 
-PARTS = ("comparison", "features", "vectors", "opening")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+from browser import Page, check_pages  # noqa: E402
+
+PARTS = ("comparison", "features", "vectors", "opening", "page")
 
 
 def main():
@@ -70,6 +80,8 @@ def main():
             compare_vectors()
         if "opening" in parts:
             time_opening(Path(folder, "many"))
+        if "page" in parts:
+            time_page(Path(folder), options.network)
 
 
 # -- photographs --
@@ -87,7 +99,7 @@ def write_photographs(folder, n_copies):
     """Write the originals and changed copies of them, a sub-folder per object."""
     rng = np.random.default_rng(0)
     for i, (jpeg, group) in enumerate(zip(*read_originals(), strict=True)):
-        place = folder / f"object {group:02}"
+        place = folder / name_object(group)
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{i:02}.jpg").write_bytes(jpeg)
         image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
@@ -96,6 +108,10 @@ def write_photographs(folder, n_copies):
             quality = [cv2.IMWRITE_JPEG_QUALITY, 20 if copy % 4 == 3 else 90]
             path = place / f"{i:02} copy {copy:02}.jpg"
             cv2.imwrite(str(path), change(image, rng), quality)
+
+
+def name_object(group):
+    return f"object {group:02}"
 
 
 def crop(image, rng):
@@ -121,8 +137,7 @@ def reduce(image, rng):
 
 def time_comparison(folder, other):
     write_photographs(folder, 4)
-    here = str(Path(__file__).resolve().parent.parent)
-    rows = [("this version", *run_comparison(here, folder))]
+    rows = [("this version", *run_comparison(str(ROOT), folder))]
     if other is not None:
         rows.append(("other version", *run_comparison(other, folder)))
         rows.append(("ratio", f"{rows[0][1] / rows[1][1]:.2f}", "", ""))
@@ -258,6 +273,65 @@ def time_opening(folder):
         f"{1000 * seconds[0]:.0f} ms), same answers: {same}"
     )
     os.chdir("/")
+
+
+def time_page(folder, network):
+    write_photographs(folder / "classes", 6)
+    rng = np.random.default_rng(1)
+    paths = rng.permutation(load_image_folder(folder / "classes").data)
+    for path in map(Path, paths[500:]):
+        path.unlink()
+    (folder / "flat").mkdir()
+    for path in map(Path, paths[:500]):
+        shutil.copy(path, folder / "flat" / f"{path.parent.name} {path.name}")
+    # A photograph that is not in the folder.
+    jpegs, groups = read_originals()
+    image = cv2.imdecode(np.frombuffer(jpegs[33], np.uint8), cv2.IMREAD_COLOR)
+    cv2.imwrite(str(folder / "query.jpg"), turn(crop(image, rng), rng))
+    name = name_object(groups[33])
+    runs = [("without classes", "flat", []), ("with classes", "classes", [])]
+    if network is not None:
+        runs.append(("without classes, network", "flat", ["--onnx", network]))
+    rows = []
+    program = next(filter(None, map(shutil.which, check_pages.BROWSERS)))
+    with check_pages.open_browser(program) as browser:
+        for title, place, more in runs:
+            seconds, cpu, ids = look_at_page(folder, place, more, browser)
+            n_right = sum(id_.startswith(name) for id_ in ids)
+            rows.append((title, f"{seconds:.0f}", f"{cpu:.0f}", n_right))
+    print_table(("500 photographs", "s", "CPU s", "same object, of 10"), rows)
+
+
+def look_at_page(folder, place, more, browser):
+    """Return the seconds until ten results are shown, CPU seconds, and their ids."""
+    command = [sys.executable, "-m", "sklearn_simlearn"]
+    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    start, cpu = time.monotonic(), count_cpu()
+    subprocess.run(
+        [*command, "--images", place, "--save", f"{place} index", *more],
+        stdout=subprocess.DEVNULL,
+        check=True,
+        **options,
+    )
+    process = subprocess.Popen(
+        [*command, "serve", f"{place} index", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    page = Page(browser, process.stdout.readline().split()[-1])
+    page.drop(folder / "query.jpg")
+    page.wait_for_results("document.querySelectorAll('#results > li').length >= 10")
+    seconds = time.monotonic() - start
+    process.terminate()
+    process.communicate()
+    return seconds, count_cpu() - cpu, page.ids()[:10]
+
+
+def count_cpu():
+    """Return the CPU seconds of the processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ ACTIONS = [
         "upsert",
         "POST",
         "/indexes/{index}/upsert",
-        messages.Items,
+        messages.NamedItems,
         messages.Changed,
         "Add items, or replace those with the same ids.",
         is_change=True,

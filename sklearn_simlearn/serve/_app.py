@@ -29,7 +29,7 @@ from sklearn_simlearn.index._journal import ReplacedError
 from sklearn_simlearn.serve import _messages as messages
 from sklearn_simlearn.serve._actions import ACTIONS
 from sklearn_simlearn.serve._metrics import Metrics
-from sklearn_simlearn.serve._openapi import describe
+from sklearn_simlearn.serve._openapi import BATCHES, describe
 from sklearn_simlearn.serve._page import PAGES, SafeHeaders
 from sklearn_simlearn.serve._served import ServedIndex, UnknownIdError
 
@@ -173,9 +173,6 @@ class Service:
         self._metrics = Metrics(indexes)
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "simlearn")
         self._n_waiting = 0
-        self._description = msgspec.json.encode(
-            describe(ACTIONS, limits, list(indexes))
-        )
         self._decoders = {
             action.request: msgspec.json.Decoder(action.request)
             for action in ACTIONS
@@ -303,7 +300,7 @@ class Service:
         limits = self._limits
         if getattr(request, "k", 0) > limits.k:
             raise HTTPException(422, f"k must be at most {limits.k}.")
-        for name in ("queries", "items", "ids"):
+        for name in BATCHES:
             if len(getattr(request, name, ())) > limits.batch:
                 raise HTTPException(
                     422, f"{name} must have at most {limits.batch} entries."
@@ -344,8 +341,12 @@ class Service:
         return self._metrics.show()
 
     async def show_description(self, request):
-        """Answer with the OpenAPI description."""
-        return Response(self._description, media_type=JSON)
+        """Answer with the OpenAPI description of the indexes that are served now."""
+        return Response(await self._run(self._describe), media_type=JSON)
+
+    def _describe(self):
+        inputs = {name: one.describe_input() for name, one in self._indexes.items()}
+        return describe(ACTIONS, self._limits, inputs)
 
 
 def _read_parameter(request, name):

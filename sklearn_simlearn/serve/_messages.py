@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Id = int | str
+# JSON does not distinguish 5 and 5.0.
+GivenId = int | float | str
 Value = str | int | float | bool | None
 Record = dict[str, Value]
 
@@ -34,12 +36,13 @@ class Query(Message):
     record: Annotated[
         Record | UnsetType, Meta(description="Values by the name of their column.")
     ] = UNSET
-    id: Annotated[Id | UnsetType, Meta(description="Id of an item as the query.")] = (
-        UNSET
-    )
+    id: Annotated[
+        GivenId | UnsetType, Meta(description="Id of an item as the query.")
+    ] = UNSET
 
     def __post_init__(self):
         _check_forms(self, (*FORMS, "id"))
+        self.id = _as_integer(self.id)
 
 
 class Item(Message):
@@ -50,7 +53,7 @@ class Item(Message):
     photograph: bytes | UnsetType = UNSET
     record: Record | UnsetType = UNSET
     id: Annotated[
-        Id | UnsetType,
+        GivenId | UnsetType,
         Meta(description="Id; required unless the index numbers its items."),
     ] = UNSET
     metadata: Annotated[
@@ -60,13 +63,14 @@ class Item(Message):
 
     def __post_init__(self):
         _check_forms(self, FORMS)
+        self.id = _as_integer(self.id)
 
 
 class Search(Message):
     """Search for the best items."""
 
     queries: Annotated[list[Query], Meta(min_length=1)]
-    k: Annotated[int, Meta(ge=1, description="Number of items per query.")] = 10
+    k: Annotated[float, Meta(ge=1, description="Number of items per query.")] = 10
     combine: Annotated[
         bool,
         Meta(description="Search with all queries as one, for one list."),
@@ -78,26 +82,42 @@ class Search(Message):
             'list of values, or comparisons such as {"<": 10}, by column.'
         ),
     ] = None
-    exclude: Annotated[list[Id], Meta(description="Ids of items to leave out.")] = []
+    exclude: Annotated[
+        list[GivenId], Meta(description="Ids of items to leave out.")
+    ] = []
+
+    def __post_init__(self):
+        self.k = _as_integer(self.k)
+        self.exclude = list(map(_as_integer, self.exclude))
 
 
 class Explain(Message):
     """Explain the scores of items for all queries as one."""
 
     queries: Annotated[list[Query], Meta(min_length=1)]
-    ids: Annotated[list[Id], Meta(min_length=1)]
+    ids: Annotated[list[GivenId], Meta(min_length=1)]
+
+    def __post_init__(self):
+        self.ids = list(map(_as_integer, self.ids))
 
 
 class Items(Message):
-    """Items to add or to replace."""
+    """Items to add. All of them have ids, or none."""
 
     items: Annotated[list[Item], Meta(min_length=1)]
+
+
+class NamedItems(Items):
+    """Items with ids, to add or to replace."""
 
 
 class Ids(Message):
     """Ids of items."""
 
-    ids: Annotated[list[Id], Meta(min_length=1)]
+    ids: Annotated[list[GivenId], Meta(min_length=1)]
+
+    def __post_init__(self):
+        self.ids = list(map(_as_integer, self.ids))
 
 
 class Result(Message):
@@ -201,6 +221,15 @@ class Failure(Message):
     """Reason why a request was refused."""
 
     error: str
+
+
+def _as_integer(value):
+    """Return a number without a fraction as an integer; other values as they are."""
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ValueError(f"{value} is not an integer")
+    return int(value)
 
 
 def _check_forms(message, forms):

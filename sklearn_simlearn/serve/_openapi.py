@@ -4,6 +4,7 @@ import msgspec
 
 import sklearn_simlearn
 from sklearn_simlearn.serve import _messages as messages
+from sklearn_simlearn.serve._schemas import restrict
 
 # Answers that any request may get, by status.
 REFUSALS = {
@@ -20,16 +21,19 @@ REFUSALS_OF_CHANGES = {
     409: "Another index was saved in the folder in the meantime.",
 }
 
+# Fields of requests whose length is limited.
+BATCHES = {"queries", "items", "ids"}
 
-def describe(routes, limits, names):
+
+def describe(routes, limits, inputs):
     """Return the description of routes as a dict for JSON.
 
     Parameters
     ----------
     routes : list of Action
     limits : Limits
-    names : list of str
-        Names of the indexes.
+    inputs : dict of Input
+        Requests that the indexes take, by their names.
     """
     types = {messages.Failure}
     for route in routes:
@@ -37,12 +41,17 @@ def describe(routes, limits, names):
     types = sorted(types, key=lambda kind: kind.__name__)
     template = "#/components/schemas/{name}"
     _, schemas = msgspec.json.schema_components(types, ref_template=template)
+    restrict(schemas, list(inputs.values()))
     _set_limits(schemas, limits)
+    with_thumbnails = {
+        name: taken for name, taken in inputs.items() if taken.has_thumbnails
+    }
     paths: dict = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _describe_route(
-            route, names
-        )
+        answering = with_thumbnails if route.name == "thumbnail" else inputs
+        if answering:
+            described = _describe_route(route, answering)
+            paths.setdefault(route.path, {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {
@@ -59,18 +68,15 @@ def describe(routes, limits, names):
 
 
 def _set_limits(schemas, limits):
-    """Add to the schemas what their types do not express."""
-    # A query has exactly one field.
-    schemas["Query"] |= {"minProperties": 1, "maxProperties": 1}
-    schemas["Search"]["properties"]["k"]["maximum"] = limits.k
-    for name in ("Search", "Explain"):
-        schemas[name]["properties"]["queries"]["maxItems"] = limits.batch
-    schemas["Items"]["properties"]["items"]["maxItems"] = limits.batch
-    for name in ("Explain", "Ids"):
-        schemas[name]["properties"]["ids"]["maxItems"] = limits.batch
+    """Add the limits to the schemas."""
+    k = {"type": "integer", "minimum": 1, "maximum": limits.k, "default": 10}
+    schemas["Search"]["properties"]["k"] = k
+    for name in ("Search", "Explain", "Items", "NamedItems", "Ids"):
+        for field in BATCHES & schemas[name]["properties"].keys():
+            schemas[name]["properties"][field]["maxItems"] = limits.batch
 
 
-def _describe_route(route, names):
+def _describe_route(route, inputs):
     refusals = REFUSALS | (REFUSALS_OF_CHANGES if route.is_change else {})
     described = {
         "operationId": route.name,
@@ -93,10 +99,11 @@ def _describe_route(route, names):
     }
     parameters = []
     if "{index}" in route.path:
-        schema = {"type": "string", "enum": names}
+        schema = {"type": "string", "enum": list(inputs)}
         parameters.append(_describe_parameter("index", "path", schema))
     if route.parameter is not None:
-        schema = {"type": "string", "minLength": 1}
+        ids = [id_ for one in inputs.values() for id_ in one.ids.get("examples", [])]
+        schema = {"type": "string", "examples": [str(id_) for id_ in ids]}
         parameters.append(_describe_parameter(route.parameter, "query", schema))
     if parameters:
         described["parameters"] = parameters

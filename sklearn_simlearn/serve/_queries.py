@@ -9,6 +9,8 @@ from scipy import sparse
 from sklearn_simlearn.feature_extraction._decode import decode
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._forms import find_form, list_steps
+from sklearn_simlearn.serve import _schemas as schemas
+from sklearn_simlearn.serve._values import describe_columns
 
 
 def check_steps(index):
@@ -41,6 +43,19 @@ class Reader:
         self._n_features = state.features.n_features
         self._dtype = state.items.dtype
         self._max_pixels = max_pixels
+
+    def describe(self):
+        """Return the schema of a query or item."""
+        match self.form:
+            case "vector":
+                return schemas.describe_vector(self._n_features, self._dtype)
+            case "photograph":
+                return schemas.describe_photograph()
+            case "record" if not isinstance(self._sample, Sequence):
+                return schemas.describe_record(describe_columns(self._sample))
+            case "record":
+                return {"type": "object"}
+        return {"type": "string"}
 
     def read(self, messages):
         """Return samples, one per message.

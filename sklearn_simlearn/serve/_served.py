@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from sklearn_simlearn.index._forms import find_texts
 from sklearn_simlearn.index._journal import Journal, ReplacedError, lock_writer
 from sklearn_simlearn.serve import _messages as messages
 from sklearn_simlearn.serve._queries import Reader, as_metadata, join
+from sklearn_simlearn.serve._schemas import Input, describe_ids
 from sklearn_simlearn.serve._values import as_rows, describe_columns
 
 logger = logging.getLogger("sklearn_simlearn.serve")
@@ -164,6 +166,23 @@ class ServedIndex:
             self._columns = state.metadata, columns
         return columns
 
+    def describe_input(self):
+        """Return the queries, items and filters that the index takes."""
+        index, reader = self._parts
+        state, has_metadata = index._state, index._state.metadata is not None
+        return Input(
+            reader.form,
+            reader.describe(),
+            describe_ids(state.ids),
+            accepts_ids=state.raw is not None or is_symmetric(index),
+            explains_ids=state.raw is not None,
+            is_numbered=state.ids.is_numbered,
+            columns=self._describe_columns(state) if has_metadata else None,
+            has_all_columns=has_metadata
+            and not isinstance(state.metadata.first_part, Sequence),
+            has_thumbnails=state.thumbnails is not None,
+        )
+
     def search(self, request):
         """Return the results of a search."""
         index, reader = self._parts
@@ -207,6 +226,7 @@ class ServedIndex:
         """Return the contributions to the scores of some items."""
         index, reader = self._parts
         index = index._snapshot()
+        _find_rows(index, request.ids)
         X, n_queries = self._read(index, reader, request.queries), len(request.queries)
         if n_queries > 1 and index._model.takes_groups:
             found = index.explain(X, [request.ids], groups=np.zeros(n_queries))
@@ -268,7 +288,7 @@ class ServedIndex:
             [
                 reader.read([query])
                 if query.id is UNSET
-                else raw.take(_find_row(index, query.id))
+                else raw.take(_find_rows(index, [query.id]))
                 for query in queries
             ]
         )
@@ -335,6 +355,7 @@ class ServedIndex:
         """Remove items."""
         index = self.index
         with index._changing():
+            _find_rows(index, request.ids)
             index.remove(request.ids)
             return messages.Changed(index.n_items_)
 
@@ -397,16 +418,17 @@ def _read_id(text, ids):
     return int(text)
 
 
-def _find_row(index, id_):
-    """Return the row of an item, in an array."""
-    rows = index._state.ids.find([id_])
-    if rows[0] < 0:
-        raise UnknownIdError(f"The index has no item with the id {id_!r:.80}.")
+def _find_rows(index, ids):
+    """Return the rows of items; raise if there is no item of an id."""
+    rows = index._state.ids.find(ids)
+    for id_, row in zip(ids, rows, strict=True):
+        if row < 0:
+            raise UnknownIdError(f"The index has no item with the id {id_!r:.80}.")
     return rows
 
 
 def _find_item(index, id_):
-    _find_row(index, id_)
+    _find_rows(index, [id_])
     return index._find_encoded([id_])[1]
 
 

@@ -223,7 +223,7 @@ def test_explanations(client):
     scores = {result["id"]: result["score"] for result in found}
     first, _ = post(client, "texts/explain", body)["explanations"]
     assert first["score"] == pytest.approx(scores["n7"])
-    post(client, "texts/explain", body | {"ids": ["x"]}, 422)
+    post(client, "texts/explain", body | {"ids": ["x"]}, 404)
 
 
 def test_explanations_of_sets():
@@ -326,7 +326,7 @@ def test_names_of_files_are_not_served(tmp_path):
         ({"queries": [{"text": "a"}], "k": 0}, 422, ">= 1"),
         ({"queries": [{"text": "a"}], "k": 1001}, 422, "at most 1000"),
         ({"queries": [{"text": "a"}], "k": 10**30}, 422, "k"),
-        ({"queries": [{"text": "a"}], "k": 2.5}, 422, "Expected `int`"),
+        ({"queries": [{"text": "a"}], "k": 2.5}, 422, "not an integer"),
         ({"queries": [{"text": "a"}] * 101}, 422, "at most 100"),
         ({"queries": [{"text": "a"}], "more": 1}, 422, "unknown field"),
         ({"queries": [{"id": "unknown"}]}, 404, "no item"),
@@ -624,6 +624,8 @@ def test_the_description_fits_the_routes(client):
     assert description["openapi"] == "3.1.0"
     search = description["components"]["schemas"]["Search"]
     assert search["properties"]["k"]["maximum"] == 1000
+    # No index has thumbnails.
+    assert "/indexes/{index}/thumbnail" not in description["paths"]
     for path, methods in description["paths"].items():
         for method, action in methods.items():
             path = path.replace("{index}", "texts")
@@ -631,3 +633,78 @@ def test_the_description_fits_the_routes(client):
             assert response.status_code not in (404, 405, 500), path
             assert str(response.status_code) in action["responses"]
     json.dumps(description)
+
+
+ITEM = {"text": "new", "id": "new", "metadata": {"year": 1, "lang": None}}
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "is_valid"),
+    [
+        ("Search", {"queries": [{"text": "word1"}], "k": 3.0}, True),
+        ("Search", {"queries": [{"id": "n3"}], "exclude": ["n3", "unknown"]}, True),
+        (
+            "Search",
+            {"queries": [{"text": "word1"}], "filter": {"year": {"<": 9}}},
+            True,
+        ),
+        ("Search", {"queries": [{"text": "word1"}], "filter": {"year": [1, 2]}}, True),
+        ("Search", {"queries": [{"text": "word1"}], "filter": {"year": "1"}}, False),
+        ("Search", {"queries": [{"text": "word1"}], "filter": {"m": 1}}, False),
+        (
+            "Search",
+            {"queries": [{"text": "word1"}], "filter": {"year": {"~": 1}}},
+            False,
+        ),
+        ("Search", {"queries": [{"text": "word1"}], "k": 3.5}, False),
+        ("Search", {"queries": [{"text": "word1"}], "exclude": [3]}, False),
+        ("Search", {"queries": [{"vector": [1.0]}]}, False),
+        ("Search", {"queries": [{"text": "word1", "id": "n3"}]}, False),
+        ("Search", {"queries": []}, False),
+        ("Explain", {"queries": [{"text": "word1"}], "ids": ["n1"]}, True),
+        ("Explain", {"queries": [{"text": "word1"}], "ids": []}, False),
+        ("Items", {"items": [ITEM]}, True),
+        ("Items", {"items": [{"text": "new", "metadata": {}}]}, False),
+        ("Items", {"items": [{"text": "new", "id": "new"}]}, False),
+        ("NamedItems", {"items": [ITEM]}, True),
+        ("Ids", {"ids": ["n1"]}, True),
+        ("Ids", {"ids": [1]}, False),
+    ],
+)
+def test_the_description_fits_the_index(client, action, body, is_valid):
+    description = client.get("/openapi.json").json()
+    assert accepts(description, action, body) == is_valid
+    name = {"Items": "add", "NamedItems": "upsert", "Ids": "remove"}.get(action, action)
+    path = f"/indexes/texts/{name.lower()}"
+    response = client.post(path, json=body, headers=HEADERS)
+    assert response.status_code == (200 if is_valid else 422), response.text
+
+
+def test_the_description_of_several_indexes(texts):
+    vectors = SimilarityIndex(CosineSimilarity(use_idf=False)).fit(np.eye(12))
+    with TestClient(create_app({"vectors": vectors, "texts": texts})) as client:
+        description = client.get("/openapi.json").json()
+    for query, is_valid in [
+        ({"vector": [0.5] * 12}, True),
+        ({"vector": {"11": 1}}, True),
+        ({"id": 3}, True),
+        ({"text": "word"}, True),
+        ({"vector": [0.5] * 11}, False),
+        ({"vector": [1e300] * 12}, False),
+        ({"vector": {"111": 1}}, False),
+        ({"photograph": ""}, False),
+    ]:
+        assert accepts(description, "Search", {"queries": [query]}) == is_valid
+    # Items of the vectors are numbered, those of the texts have ids.
+    items = {"items": [{"vector": [0.5] * 12}] * 2}
+    assert accepts(description, "Items", items)
+    items["items"][0] = items["items"][0] | {"id": 12}
+    assert not accepts(description, "Items", items)
+    assert not accepts(description, "NamedItems", items)
+
+
+def accepts(description, name, body):
+    """Return whether a body satisfies the schema of a message."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = description | {"$ref": f"#/components/schemas/{name}"}
+    return jsonschema.Draft202012Validator(schema).is_valid(body)
