@@ -126,7 +126,7 @@ class Page:
         )
 
     def faults(self):
-        """Return errors on the console, and text that is cut off or covered."""
+        """Return errors on the console, text that is cut off, barriers to access."""
         seen = self.ask(check_pages.LOOK)
         faults = [
             fault
@@ -135,6 +135,11 @@ class Page:
             if not fault.startswith("network: http://127.0.0.1:")
         ]
         faults += seen["overlaps"] + seen["cut"]
+        n_events = len(self.browser.events)
+        self.ask(check_pages.read_axe())
+        faults += self.ask(check_pages.AXE)
+        # The policy of the page forbids the style that this check adds.
+        del self.browser.events[n_events:]
         if seen["width"] > self.width:
             faults.append(f"the page is {seen['width']} pixels wide")
         return faults

@@ -2,6 +2,8 @@
 
 const STEP = 20; // results per page
 const MOST = 200; // largest number of results
+const LARGE = 4e6; // bytes of a photograph that is sent as it is
+const SIDE = 2048; // longest side of a larger photograph after its reduction
 const byId = (id) => document.getElementById(id);
 
 const state = {
@@ -74,14 +76,35 @@ function readNumbers(text) {
   return numbers;
 }
 
+// Requests are limited in size, so large photographs are reduced.
+async function reduce(file) {
+  if (file.size <= LARGE) return file;
+  try {
+    const bitmap = await createImageBitmap(file);
+    const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
+    const canvas = new OffscreenCanvas(
+      Math.max(1, Math.round(scale * bitmap.width)),
+      Math.max(1, Math.round(scale * bitmap.height)));
+    const context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    context.fillStyle = "white"; // behind transparent pixels, as in the service
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+    return await canvas.convertToBlob({ type: "image/jpeg", quality: 0.95 });
+  } catch {
+    return file; // a format that the browser does not read
+  }
+}
+
 async function addPhotographs(files) {
   if (!state.index || state.index.query !== "photograph") return;
   for (const file of files) {
+    const content = await reduce(file);
     const url = await new Promise((resolve, reject) => {
       const reader = new FileReader();
       reader.onload = () => resolve(reader.result);
       reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
-      reader.readAsDataURL(file);
+      reader.readAsDataURL(content);
     });
     const photograph = url.slice(url.indexOf(",") + 1);
     const picture = URL.createObjectURL(file);

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 pytest.importorskip("uvicorn")
 from sklearn_simlearn.compose import make_retrieval_pipeline
 from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.serve import Limits
 from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 
@@ -229,7 +230,7 @@ def test_the_service_has_stopped(browser, url):
 
 def test_photographs(browser, serve, tmp_path):
     cv2 = pytest.importorskip("cv2")
-    from sklearn_simlearn.feature_extraction import BlockVisterms, ImageReader
+    from sklearn_simlearn.feature_extraction import ColorHistograms, ImageReader
 
     rng = np.random.default_rng(0)
     paths = []
@@ -239,7 +240,7 @@ def test_photographs(browser, serve, tmp_path):
         pixels[20:40, 20:60] = rng.integers(0, 255, size=3)
         paths.append(tmp_path / f"photograph {i}.png")
         cv2.imwrite(str(paths[-1]), pixels)
-    estimator = make_pipeline(ImageReader(), BlockVisterms(n_words=10, random_state=0))
+    estimator = make_pipeline(ImageReader(), ColorHistograms())
     index = SimilarityIndex(estimator).fit(list(map(str, paths)))
     index.save(tmp_path / "photographs")
     page = Page(browser, serve(tmp_path / "photographs"))
@@ -270,6 +271,7 @@ def test_photographs(browser, serve, tmp_path):
     page.wait("document.querySelector('#error').innerText.includes('is not a JPEG')")
     page.click("#chips li:last-child button")
     page.wait_for_results("document.querySelector('#error').hidden")
+    check_large_photographs(page, paths, tmp_path)
     # A click on a result searches with it, and leaves it out.
     first = page.ids()[0]
     page.click("#results > li:first-child .picture")
@@ -280,6 +282,25 @@ def test_photographs(browser, serve, tmp_path):
     # This index does not store photographs, which an explanation would need.
     assert page.ask("document.querySelector('.actions')") is None
     assert [fault for fault in page.faults() if "422" not in fault] == []
+
+
+def check_large_photographs(page, paths, folder):
+    """Search with several photographs that are larger than a request together."""
+    import cv2
+
+    large = []
+    for number in (7, 9):
+        pixels = cv2.resize(cv2.imread(str(paths[number])), (2400, 1800))
+        large.append(folder / f"large {number}.bmp")
+        cv2.imwrite(str(large[-1]), pixels)
+    assert sum(path.stat().st_size for path in large) > Limits().body
+    page.click("#chips li:last-child button")
+    page.click("#chips li:last-child button")
+    page.wait("document.querySelectorAll('#chips li').length === 0")
+    page.upload("#files", *large)
+    page.wait("document.querySelectorAll('#chips img').length === 2")
+    page.wait_for_results()
+    assert set(page.ids()[:2]) == {"7", "9"}
 
 
 def wait_for_pictures(page, n_pictures):
