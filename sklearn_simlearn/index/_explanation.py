@@ -168,26 +168,47 @@ class ExplainMixin:
         sets = index._read_sets(groups, num_samples(X))
         check_lists("ids", ids, sets.n_sets)
         lists = [read_ids(np.atleast_1d(part)) for part in ids]
-        wanted, items = _find_items(index, np.unique(np.concatenate(lists)))
-        sections, explanations = None, []
-        for batch, part, Q in index._encode_queries(X, sets, 16 * items.shape[1]):
-            if sections is None:
-                sections = _list_sections(index._model, part, _name_features(index))
-            Q, D = _as_one_kind(Q, items)
-            for i, of_query in enumerate(lists[batch]):
-                of_query = of_query[np.isin(of_query, wanted)]
-                rows = np.searchsorted(wanted, of_query)
-                parts = [_find_parts(Q, i, D, row, sections) for row in rows]
-                explanations.append(
-                    [
-                        Explanation(batch.start + i, id_, _sum(found), found)
-                        for id_, found in zip(of_query.tolist(), parts, strict=True)
-                    ]
-                )
-        return explanations
+        wanted, items = find_items(index, np.unique(np.concatenate(lists)))
+        blocks = index._encode_queries(X, sets, 16 * items.shape[1])
+        return explain_encoded(index, blocks, lists, wanted, items)
 
 
-def _find_items(index, ids):
+def explain_encoded(index, blocks, lists, wanted, items):
+    """Return the explanations of encoded queries.
+
+    Parameters
+    ----------
+    index : ExplainMixin
+
+    blocks : iterable of (slice, samples, matrix)
+        Numbers of the queries, some queries before and all after the encoding, as
+        `_encode_queries` yields them.
+
+    lists : list of ndarray
+        Ids of the items to compare each query with.
+
+    wanted, items : ndarray and matrix
+        Sorted ids, and the encodings of their items.
+    """
+    sections, explanations = None, []
+    for batch, part, Q in blocks:
+        if sections is None:
+            sections = _list_sections(index._model, part, _name_features(index))
+        Q, D = _as_one_kind(Q, items)
+        for i, of_query in enumerate(lists[batch]):
+            of_query = of_query[np.isin(of_query, wanted)]
+            rows = np.searchsorted(wanted, of_query)
+            parts = [_find_parts(Q, i, D, row, sections) for row in rows]
+            explanations.append(
+                [
+                    Explanation(batch.start + i, id_, _sum(found), found)
+                    for id_, found in zip(of_query.tolist(), parts, strict=True)
+                ]
+            )
+    return explanations
+
+
+def find_items(index, ids):
     """Return the ids that are not missing, and the encodings of their items."""
     known, items = index._find_encoded(ids)
     # The ids -1 and "" mark missing items in a search result.

@@ -194,9 +194,6 @@ class Description(Message):
         ),
     ]
     accepts_ids: Annotated[bool, Meta(description="Whether an item can be a query.")]
-    explains_ids: Annotated[
-        bool, Meta(description="Whether `explain` takes an item as the query.")
-    ]
     is_writable: bool
     has_thumbnails: bool
     n_features: int | None = None

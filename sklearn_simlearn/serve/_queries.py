@@ -57,6 +57,12 @@ class Reader:
                 return {"type": "object"}
         return {"type": "string"}
 
+    def make_sample(self):
+        """Return a sample of the form of the index."""
+        if self.form == "photograph":
+            return [np.zeros((16, 16, 3), dtype=np.uint8)]
+        return _metadata.take(self._sample, np.arange(1))
+
     def read(self, messages):
         """Return samples, one per message.
 

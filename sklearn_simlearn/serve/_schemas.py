@@ -31,8 +31,8 @@ class Input(NamedTuple):
     value, ids : dict
         Schemas of a query or item in this form, and of an id.
 
-    accepts_ids, explains_ids : bool
-        Whether an item can be a query, of a search and of an explanation.
+    accepts_ids : bool
+        Whether an item can be a query.
 
     is_numbered : bool
         Whether the index numbers new items without ids.
@@ -51,7 +51,6 @@ class Input(NamedTuple):
     value: dict
     ids: dict
     accepts_ids: bool
-    explains_ids: bool
     is_numbered: bool
     columns: list[Column] | None
     has_all_columns: bool
@@ -81,12 +80,7 @@ def restrict(schemas, inputs):
         field = schemas[name]["properties"]["ids"]
         field |= {"items": ids, "examples": examples}
     query = schemas["Query"]
-    schemas["Query"] = _join(
-        [_describe_query(query, taken, taken.accepts_ids) for taken in inputs]
-    )
-    schemas["Explain"]["properties"]["queries"]["items"] = _join(
-        [_describe_query(query, taken, taken.explains_ids) for taken in inputs]
-    )
+    schemas["Query"] = _join([_describe_query(query, taken) for taken in inputs])
     _restrict_items(schemas, inputs)
     for name in ("Search", "Explain"):
         _add_examples(schemas[name]["properties"]["queries"], inputs)
@@ -170,8 +164,10 @@ def _join(schemas):
     return different[0] if len(different) == 1 else {"anyOf": different}
 
 
-def _describe_query(base, taken, with_id):
-    values = {taken.form: taken.value} | ({"id": taken.ids} if with_id else {})
+def _describe_query(base, taken):
+    values = {taken.form: taken.value}
+    if taken.accepts_ids:
+        values["id"] = taken.ids
     return _select(base, values) | {"minProperties": 1, "maxProperties": 1}
 
 

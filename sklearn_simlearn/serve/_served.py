@@ -14,6 +14,7 @@ from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.storage import read_generation
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._encoded_items import as_kind
+from sklearn_simlearn.index._explanation import explain_encoded, find_items
 from sklearn_simlearn.index._filters import read_exclude, read_filter, search_items
 from sklearn_simlearn.index._forms import find_texts
 from sklearn_simlearn.index._journal import Journal, ReplacedError, lock_writer
@@ -149,7 +150,6 @@ class ServedIndex:
             state.n_items,
             reader.form,
             accepts_ids=state.raw is not None or is_symmetric(index),
-            explains_ids=state.raw is not None,
             is_writable=self.is_writable,
             has_thumbnails=state.thumbnails is not None,
             n_features=state.features.n_features if reader.form == "vector" else None,
@@ -175,7 +175,6 @@ class ServedIndex:
             reader.describe(),
             describe_ids(state.ids),
             accepts_ids=state.raw is not None or is_symmetric(index),
-            explains_ids=state.raw is not None,
             is_numbered=state.ids.is_numbered,
             columns=self._describe_columns(state) if has_metadata else None,
             has_all_columns=has_metadata
@@ -227,11 +226,19 @@ class ServedIndex:
         index, reader = self._parts
         index = index._snapshot()
         _find_rows(index, request.ids)
-        X, n_queries = self._read(index, reader, request.queries), len(request.queries)
+        n_queries, groups = len(request.queries), None
         if n_queries > 1 and index._model.takes_groups:
-            found = index.explain(X, [request.ids], groups=np.zeros(n_queries))
+            groups = np.zeros(n_queries)
+        lists = [request.ids] * (1 if groups is not None else n_queries)
+        if _lacks_samples(index, request.queries):
+            Q = self._encode(index, reader, request.queries, groups is not None)
+            lists = [np.array(ids) for ids in lists]
+            wanted, items = find_items(index, np.unique(request.ids))
+            blocks = [(slice(0, n_queries), reader.make_sample(), Q)]
+            found = explain_encoded(index, blocks, lists, wanted, items)
         else:
-            found = index.explain(X, [request.ids] * n_queries)
+            X = self._read(index, reader, request.queries)
+            found = index.explain(X, lists, groups=groups)
         return messages.Explanations(
             [_merge(parts) for parts in zip(*found, strict=True)]
         )
@@ -255,7 +262,7 @@ class ServedIndex:
         groups = None
         if combine and index._model.takes_groups:
             groups = np.zeros(len(queries))
-        if index._state.raw is None and any(query.id is not UNSET for query in queries):
+        if _lacks_samples(index, queries):
             _check_symmetric(index, groups)
             Q = _stack(
                 [
@@ -370,6 +377,11 @@ class ServedIndex:
             index._journal = Journal(self._folder)
             self._generation = index._journal.generation
             return messages.Changed(index.n_items_)
+
+
+def _lacks_samples(index, queries):
+    """Return whether a query is an item of which only the encoding is stored."""
+    return index._state.raw is None and any(query.id is not UNSET for query in queries)
 
 
 def _check_symmetric(index, groups):

@@ -2,7 +2,7 @@
 
 const STEP = 20; // results per page
 const MOST = 200; // largest number of results
-const LARGE = 4e6; // bytes of a photograph that is sent as it is
+const LARGE = 4e6; // bytes of a photograph that is sent unchanged
 const SIDE = 2048; // longest side of a larger photograph after its reduction
 const byId = (id) => document.getElementById(id);
 
@@ -263,16 +263,14 @@ function makeResult(result) {
     ariaLabel: `Search with ${label.slice(0, 60)}`,
     onclick: searchWith,
   }));
-  if (state.index.explains_ids || !state.asked.some((query) => "id" in query)) {
-    const why = make("button", {
-      type: "button",
-      textContent: "Why this result?",
-      ariaExpanded: "false",
-    });
-    why.onclick = () => toggleWhy(item, why, result.id);
-    actions.append(why);
-  }
-  if (actions.children.length) item.append(actions);
+  const why = make("button", {
+    type: "button",
+    textContent: "Why this result?",
+    ariaExpanded: "false",
+  });
+  why.onclick = () => toggleWhy(item, why, result.id);
+  actions.append(why);
+  item.append(actions);
   return item;
 }
 

@@ -226,6 +226,34 @@ def test_explanations(client):
     post(client, "texts/explain", body | {"ids": ["x"]}, 404)
 
 
+@pytest.mark.parametrize("queries", [[3], [3, 5], [3, None]])
+def test_explanations_without_original_items(queries):
+    index = SimilarityIndex(CosineSimilarity(use_idf=False)).fit(X)
+    vectors = [X[6 if id_ is None else id_].tolist() for id_ in queries]
+    named = [
+        {"vector": vector} if id_ is None else {"id": id_}
+        for id_, vector in zip(queries, vectors, strict=True)
+    ]
+    with TestClient(create_app(index)) as client:
+        found, expected = (
+            post(client, "index/explain", {"queries": some, "ids": [9, 2]})
+            for some in (named, [{"vector": vector} for vector in vectors])
+        )
+    for one, other in zip(found["explanations"], expected["explanations"], strict=True):
+        assert one["id"] == other["id"]
+        assert one["score"] == pytest.approx(other["score"])
+        names = [part["name"] for part in one["parts"]]
+        assert names == [part["name"] for part in other["parts"]]
+
+
+def test_items_are_not_queries_if_they_are_encoded_differently():
+    estimator = make_retrieval_pipeline(CountVectorizer(), BM25Similarity())
+    body = {"queries": [{"id": 3}], "ids": [2]}
+    with TestClient(create_app(SimilarityIndex(estimator).fit(TEXTS))) as client:
+        answer = post(client, "index/explain", body, 422)
+    assert "store_items=True" in answer["error"]
+
+
 def test_explanations_of_sets():
     index = SimilarityIndex(MemoryVectorQuery()).fit(X)
     body = {"queries": [{"vector": row.tolist()} for row in X[:3]], "ids": [4]}
@@ -244,7 +272,6 @@ def test_description(client):
         "n_items": 50,
         "query": "text",
         "accepts_ids": True,
-        "explains_ids": True,
         "is_writable": True,
         "has_thumbnails": False,
     }

@@ -41,6 +41,14 @@ def test_photographs_as_queries(tmp_path):
         assert client.get("/indexes/index").json()["query"] == "photograph"
         (results,) = post(client, "index/search", {"queries": [query]})["results"]
         assert results[0]["id"] == 3
+        # A photograph and the id of its item have the same explanation.
+        by_content, by_id = (
+            post(client, "index/explain", {"queries": [one], "ids": [3, 1]})
+            for one in (query, {"id": 3})
+        )
+        scores = [one["score"] for one in by_id["explanations"]]
+        expected = [one["score"] for one in by_content["explanations"]]
+        assert scores == pytest.approx(expected, rel=1e-5)
         # A text would be the name of a file.
         path = tmp_path / "image.png"
         path.write_bytes(images[0])
