@@ -3,10 +3,14 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,10 +21,15 @@ from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
+def save(folder, n_items=3):
+    X = np.eye(n_items, 3) + 1
+    SimilarityIndex(CosineSimilarity(use_idf=False)).fit(X).save(folder)
+
+
 @contextmanager
 def serve(folder, *options):
-    """Serve an index in a process; return the address. It must not write errors."""
-    SimilarityIndex(CosineSimilarity(use_idf=False)).fit(np.eye(3)).save(folder)
+    """Serve an index; yield the address and the process. It must not write errors."""
+    save(folder)
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "sklearn_simlearn", "serve", folder),
@@ -34,7 +43,7 @@ def serve(folder, *options):
     try:
         line = process.stdout.readline()
         assert line.startswith(f"serving {folder.name} (read-only) on http://127.")
-        yield line.split()[-1]
+        yield line.split()[-1], process
     finally:
         process.terminate()
         _, errors = process.communicate(timeout=120)
@@ -44,9 +53,73 @@ def serve(folder, *options):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_service_answers_and_stops(workers, tmp_path):
-    with serve(tmp_path, "--workers", str(workers)) as address:
+    with serve(tmp_path, "--workers", str(workers)) as (address, _):
         answer = urllib.request.urlopen(f"{address}health", timeout=120).read()
         assert json.loads(answer)["indexes"] == {tmp_path.name: 3}
+
+
+def search(address, name):
+    """Return the number of results of a search."""
+    request = urllib.request.Request(
+        f"{address}indexes/{name}/search",
+        BODY,
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return len(json.load(answer)["results"][0])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs SIGHUP")
+def test_no_request_is_lost_while_indexes_are_replaced(tmp_path):
+    folder = tmp_path / "index"
+    with serve(folder) as (address, process), ThreadPoolExecutor(3) as pool:
+        is_done = threading.Event()
+
+        def search_on():
+            found = []
+            while not is_done.is_set():
+                found.append(search(address, "index"))
+            return found
+
+        searches = [pool.submit(search_on) for _ in range(3)]
+        try:
+            for n_items in range(4, 9):
+                save(folder, n_items)
+                if n_items % 2:  # otherwise the service finds the new index itself
+                    process.send_signal(signal.SIGHUP)
+                deadline = time.monotonic() + 60
+                while search(address, "index") != n_items:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+        finally:
+            is_done.set()
+        for future in searches:
+            found = future.result()
+            # Each answer is that of one of the indexes, and none is older than before.
+            assert len(found) > 0
+            assert found == sorted(found)
+
+
+def test_shutdown_completes_running_requests(tmp_path):
+    with serve(tmp_path) as (address, process):
+        host, port = re.search(r"//(.*):(\d+)/", address).groups()
+        head = SEARCH.replace(b"NAME", tmp_path.name.encode()) + JSON
+        head += b"Content-Length: %d\r\n\r\n" % len(BODY)
+        with socket.create_connection((host, int(port)), timeout=120) as connection:
+            connection.sendall(head + BODY[:10])
+            # The service has read the first part when it answers another request.
+            time.sleep(0.5)
+            assert search(address, tmp_path.name) == 3
+            process.terminate()
+            time.sleep(0.5)
+            connection.sendall(BODY[10:])
+            answer = b""
+            while part := connection.recv(2**16):
+                answer += part
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["results"][0]) == 3
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), timeout=5).close()
 
 
 BODY = b'{"queries": [{"vector": [1, 0, 0]}]}'
@@ -138,7 +211,7 @@ def send(host, port, request, *, close):
 
 
 def test_malformed_requests(tmp_path):
-    with serve(tmp_path) as address:
+    with serve(tmp_path) as (address, _):
         host, port = re.search(r"//(.*):(\d+)/", address).groups()
         for name, (request, expected) in RAW.items():
             request = request.replace(b"NAME", tmp_path.name.encode())
