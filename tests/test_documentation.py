@@ -1,5 +1,6 @@
 """Check that the documentation is complete and its code runs; test its scripts."""
 
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -7,11 +8,13 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from numpydoc.validate import validate
 from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
+from sklearn.utils.estimator_checks import check_estimator
 
 import sklearn_simlearn
 
@@ -284,3 +287,15 @@ def test_without_a_browser_the_check_fails(tmp_path, checks, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="No pages were opened"):
         checks[1].main([str(tmp_path)])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_the_learner_of_the_contributing_page_passes_scikit_learn(monkeypatch):
+    text = (DOC / "contributing.rst").read_text(encoding="utf-8")
+    page = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", page)  # for pickle
+    for example in doctest.DocTestParser().get_examples(text):
+        exec(example.source, vars(page))
+        if hasattr(page, "WithinClassWhitening"):
+            break
+    check_estimator(page.WithinClassWhitening(random_state=0))
