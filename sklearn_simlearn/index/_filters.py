@@ -1,6 +1,7 @@
 """Parameters `exclude` and `filter` of a search as rows of items."""
 
 from collections.abc import Mapping, Sequence, Set
+from numbers import Number
 
 import numpy as np
 
@@ -148,7 +149,7 @@ def _read_one(filter, ids, metadata):
 
 def check_filter(filter):
     """Raise unless a filter is a mask, a list of ids, a dict or a function."""
-    if isinstance(filter, str | bytes | Set):
+    if isinstance(filter, str | bytes | Set | Number):
         raise ValueError(
             "filter must be a boolean mask, a list of ids, a dict of columns and "
             "conditions, or a function that takes the metadata and returns a mask; "

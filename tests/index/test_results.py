@@ -96,7 +96,7 @@ def test_number_of_results(rng):
             index.search(X[:2], k)
 
 
-@pytest.mark.parametrize("filter", ["a", b"a", {"a"}, frozenset("a")], ids=repr)
+@pytest.mark.parametrize("filter", ["a", b"a", {"a"}, frozenset("a"), 5], ids=repr)
 def test_an_invalid_filter_is_refused_with_the_valid_kinds(filter, rng):
     X = rng.random((3, 3))
     index = SimilarityIndex(Normalizer()).fit(X, ids=list("abc"))
