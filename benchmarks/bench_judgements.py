@@ -7,7 +7,7 @@ folds     Cranfield: five folds over the queries
 splits    10 random splits of each collection with 20, 50, 100 and 200 training queries,
           measured on all other queries: the difference to the start with its standard
           error over splits, its worst split, and how often `holdout_gain_` is within
-          two standard errors of it. 1,000 queries of NFCorpus are used
+          two standard errors of it
 documents the same splits, with half of the documents new
 models    queries of one embedding model search an index of another: MiniLM and latent
           semantic analysis of the words
@@ -60,9 +60,6 @@ from sklearn_simlearn.metrics import (
 from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 PARTS = ("data", "indices", "indptr", "shape")
-
-# Number of queries of NFCorpus in the splits.
-N_IN_SPLITS = 1000
 
 MEASURES = {
     "nDCG@10": lambda R, S: ndcg_at_k(R, S, k=10),
@@ -120,9 +117,6 @@ IN_SPLITS = (
     "BM25 + cosine",
     "BM25 + QueryDocumentMap",
 )
-
-# Learners that learn something about the training documents.
-OF_DOCUMENTS = ("OASIS", "angular", "QueryDocumentMap", "BM25 + QueryDocumentMap")
 
 
 class Collection(NamedTuple):
@@ -215,10 +209,10 @@ def rank_by_starts(test, kind):
     return [found["cosine"]] if kind == "vectors" else [found["cosine"], found["BM25"]]
 
 
-def learn(name, train, test, **options):
+def learn(name, train, test, **settings):
     """Return the fitted learner, the similarities of the test, and the CPU seconds."""
     kind, learner = LEARNERS[name]
-    learner = clone(learner).set_params(**options)
+    learner = clone(learner).set_params(**settings)
     start = time.process_time()
     learner.fit(train.queries[kind], train.judgements(kind))
     seconds = time.process_time() - start
@@ -291,20 +285,19 @@ class Start:
         return {name: values[rows] for name, values in part.items()}
 
 
-def compare_splits(collection, sizes, names, n_splits, *, new_documents=False):
+def compare_splits(collection, names, options, *, new_documents):
     """Print differences to the start on the queries that were not trained on."""
     head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
     print(f"{'learner, training queries':42}", *(f"{cell:>18}" for cell in head))
-    settings = [(name, {}) for name in names]
-    if new_documents:
-        settings += [(n, {"holdout": "documents"}) for n in names if "BM25" not in n]
-    for name, options in settings:
+    settings = {} if options.holdout is None else {"holdout": options.holdout}
+    n_splits = options.splits
+    for name in names:
         start = Start(collection, LEARNERS[name][0])
-        label = name + "".join(f", {value!r}" for value in options.values())
-        for size in sizes:
+        label = name + "".join(f", {value!r}" for value in settings.values())
+        for size in options.sizes:
             found = [
                 measure_split(
-                    collection, start, name, size, split, options, new_documents
+                    collection, start, name, size, split, settings, new_documents
                 )
                 for split in range(n_splits)
             ]
@@ -316,7 +309,7 @@ def compare_splits(collection, sizes, names, n_splits, *, new_documents=False):
             print(f"{label + f', {size}':42}", *row, flush=True)
 
 
-def measure_split(collection, start, name, size, split, options, new_documents):
+def measure_split(collection, start, name, size, split, settings, new_documents):
     """Return gains of nDCG@10 and P@1, and whether the hold-out predicted nDCG@10."""
     rng = np.random.default_rng(split)
     order = rng.permutation(collection.relevance.shape[0])
@@ -324,7 +317,7 @@ def measure_split(collection, start, name, size, split, options, new_documents):
     if new_documents:
         n_documents = collection.relevance.shape[1]
         train = train.take_documents(np.sort(rng.permutation(n_documents)[::2]))
-    model, S, _ = learn(name, train, test, **options)
+    model, S, _ = learn(name, train, test, **settings)
     before = start.best(order[size:])
     after = measure(test, S, tuple(before))
     gain, error = average(after["nDCG@10"] - before["nDCG@10"])
@@ -430,10 +423,7 @@ def read_folds(n_folds=5):
 
 def read_for_splits():
     """Yield names of collections, and the collections."""
-    whole = read_nfcorpus("train")
-    n_queries = whole.relevance.shape[0]
-    rows = np.random.default_rng(0).permutation(n_queries)[:N_IN_SPLITS]
-    yield "NFCorpus", whole.take(np.sort(rows))
+    yield "NFCorpus", read_nfcorpus("train")
     yield "Cranfield", read_cranfield()
 
 
@@ -447,6 +437,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=LEARNERS, help="some learners")
     parser.add_argument("--splits", type=int, default=10, help="number of splits")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100, 200])
+    parser.add_argument("--holdout", help="of the learners in splits and documents")
     parser.add_argument("--on", choices=("NFCorpus", "Cranfield"), help="of the splits")
     options = parser.parse_args()
     if options.data is not None:
@@ -460,18 +451,14 @@ def main():
     if "folds" in chosen:
         print("\nCranfield, five folds")
         compare(read_folds(), names)
-    for what, in_splits in (("splits", IN_SPLITS), ("documents", OF_DOCUMENTS)):
+    for what in ("splits", "documents"):
         if what in chosen:
             for title, whole in read_for_splits():
                 if options.on in (None, title):
                     print(f"\n{title}, {what}", flush=True)
-                    compare_splits(
-                        whole,
-                        options.sizes,
-                        options.only or in_splits,
-                        options.splits,
-                        new_documents=what == "documents",
-                    )
+                    in_splits = options.only or IN_SPLITS
+                    is_new = what == "documents"
+                    compare_splits(whole, in_splits, options, new_documents=is_new)
     if "models" in chosen:
         print("\nNFCorpus, test queries, two models")
         compare_models(read_nfcorpus("train"), read_nfcorpus("test"))
