@@ -115,7 +115,8 @@ def print_record(entry, record):
     print_table(record["header"], record["rows"])
     for claim in entry.claims:
         outcome = judge(claim, record["effects"])
-        print(f"{outcome.state}: {claim.text} ({describe(claim, record['effects'])})")
+        text = f"{claim.protocol}: {claim.text}" if claim.protocol else claim.text
+        print(f"{outcome.state}: {text} ({describe(claim, record['effects'])})")
     for note in record["notes"]:
         print(note)
     found = "quick form, no verdict" if record["quick"] else verdict(entry, record)

@@ -249,19 +249,17 @@ def headline(entry: Entry, record: dict | None) -> str:
 def count_by_protocol(entry: Entry, record: dict) -> list[str]:
     """Return the number of claims that hold in each protocol, as a list."""
     lines = []
-    for protocol in dict.fromkeys(c.protocol for c in entry.claims if c.protocol):
+    for protocol in protocols_of(entry):
         claims = [claim for claim in entry.claims if claim.protocol == protocol]
         states = tested_states(claims, record)
-        held = [
-            claim.text.removeprefix(protocol).lstrip(",: ")
-            for claim in claims
-            if judge(claim, record["effects"]).state == "holds"
-        ]
-        lines.append(
-            f"- {escape(protocol)}: {len(held)} of {len(states)} claims hold"
-            f"{': ' if held else ''}{escape('; '.join(held))}."
-        )
+        n_held = states.count("holds")
+        lines.append(f"- {protocol}: {n_held} of {len(states)} claims hold.")
     return lines
+
+
+def protocols_of(entry: Entry) -> list[str]:
+    """Return the protocols of an entry; none if there is only one."""
+    return list(dict.fromkeys(c.protocol for c in entry.claims if c.protocol))
 
 
 def measurements(record: dict) -> list[str]:
@@ -276,25 +274,32 @@ def measurements(record: dict) -> list[str]:
 def claims_table(entry: Entry, record: dict) -> list[str]:
     """Return the claims of an entry with their evidence, failures included.
 
-    Claims with the same quotation follow each other, so it is printed once.
+    Claims with the same quotation follow each other, so it is printed once. If there
+    are several protocols, each has a column.
     """
-    rows, previous = [], None
+    protocols = protocols_of(entry)
+    rows: dict[tuple, dict[str, list[str]]] = {}
     for claim in entry.claims:
-        state = judge(claim, record["effects"]).state
         quotation = f'{claim.section}: "{escape(claim.quote)}"'
-        rows.append(
-            [
-                escape(claim.text),
-                "" if quotation == previous else quotation,
-                escape(published(claim)),
-                escape(describe(claim, record["effects"])),
-                f"**{state}**" if state in ("fails", "smaller") else state,
-            ]
-        )
-        previous = quotation
+        key = (escape(claim.text), quotation, escape(published(claim)))
+        state = judge(claim, record["effects"]).state
+        state = f"**{state}**" if state in ("fails", "smaller") else state
+        evidence = escape(describe(claim, record["effects"]))
+        cells = [f"{state}: {evidence}"] if protocols else [evidence, state]
+        rows.setdefault(key, {})[claim.protocol] = cells
     options = {"widths": "32 22 11 27 8", "class": "compact stacked claims"}
     header = ["claim", "section of the paper", "published", "ours", "test"]
-    return table(header, rows, **options)
+    if protocols:
+        header[3:] = protocols
+        widths = [str(60 // len(protocols))] * len(protocols)
+        options = {"widths": " ".join(["18", "14", "8", *widths]), "class": "compact"}
+    lines, previous = [], None
+    for (text, quotation, size), cells in rows.items():
+        shown = "" if quotation == previous else quotation
+        found = [cell for p in protocols or [""] for cell in cells.get(p, [""])]
+        lines.append([text, shown, size, *found])
+        previous = quotation
+    return table(header, lines, **options)
 
 
 def provenance(record: dict) -> str:

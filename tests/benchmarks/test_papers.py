@@ -328,19 +328,27 @@ def test_pages_list_failures_under_their_entry(tmp_path, monkeypatch):
     assert "- partly\n" in front
 
 
-def test_claims_are_counted_by_protocol(tmp_path):
+def test_claims_are_listed_by_protocol():
     claims = (
         claim("a", protocol="near"),
         claim("b", protocol="near", unit="P@10"),
         claim("c", protocol="far"),
-        claim("d", protocol="far", missing="no data"),
+        claim("d", protocol="far", unit="P@10", missing="no data"),
+        claim("e", protocol="far", unit="recall"),
     )
     entry = Entry("Table 1", "a table", claims)
-    effects = {"a": effect(LARGE), "b": effect(NOISE), "c": effect(NOISE)}
-    assert pages.count_by_protocol(entry, record_of(effects)) == [
-        "- near: 1 of 2 claims hold: It is ahead.",
-        "- far: 0 of 1 claims hold.",
+    effects = {"a": LARGE, "b": NOISE, "c": NOISE, "e": LARGE}
+    record = record_of({key: effect(values) for key, values in effects.items()})
+    assert pages.count_by_protocol(entry, record) == [
+        "- near: 1 of 2 claims hold.",
+        "- far: 1 of 2 claims hold.",
     ]
+    lines = pages.claims_table(entry, record)
+    rows = re.findall(r"\* - It is ahead\n(.*)\n(.*)\n(.*)\n(.*)", "\n".join(lines))
+    cells = [[cell.strip().removeprefix("- ") for cell in row] for row in rows]
+    assert [row[1] for row in cells] == ["> 0 mAP", "> 0 P\\@10", "> 0 recall"]
+    states = [[cell.partition(":")[0] for cell in row[2:]] for row in cells]
+    assert states == [["holds", "**fails**"], ["**fails**", "untested"], ["-", "holds"]]
 
 
 def test_measures_are_not_links(tmp_path, monkeypatch):
