@@ -43,9 +43,11 @@ N_FINALISTS = 4
 # classes.
 LOSS_AT_1 = 3.0
 
-# With judgements, the standard error of a gain counts 1 + CAUTION_OF_FEW / n times for
-# n held-out queries, since few queries underestimate the error of the best candidate.
-CAUTION_OF_FEW = 10
+# With judgements, the standard error of a gain is multiplied by 1 + FEW / n for n
+# held-out queries, since few queries underestimate the error of the best candidate.
+# With 20 queries, two errors without the factor hold the gain on new queries in 77% of
+# the splits, and in 91% with it.
+FEW = 10
 
 ndcg_at_10 = MEASURES["ndcg"].bind(k=10)
 precision_at_1 = MEASURES["precision"].bind(k=1)
@@ -307,7 +309,13 @@ class Judge:
             best = candidates[others._find_best(candidates, starts, **options)]
             gains.append(fold[best].quality - fold[baseline].quality)
         gains = np.concatenate(gains)
-        return gains.mean(), gains.std(ddof=1) / np.sqrt(len(gains))
+        return gains.mean(), self._error(gains)
+
+    def _error(self, gains):
+        """Return the standard error of the mean over the last axis."""
+        n = gains.shape[-1]
+        error = gains.std(axis=-1, ddof=min(1, n - 1)) / np.sqrt(n)
+        return error * (1 + FEW / n) if self.is_judged else error
 
     def find_losers(self) -> set[Any]:
         """Return the worse half of the candidates, without the start."""
@@ -330,19 +338,15 @@ class Judge:
 
         (holdout-gain) is the mean difference in average precision (nDCG@10 with
         judgements) to the start, over classes or over queries, and its standard error.
-        (holdout-worth) is the gain less `caution` times its error, which is larger if
-        there are few judged queries, and less `loss_at_1` times the loss at rank 1, by
-        the worse of two estimates.
+        (holdout-worth) is the gain less `caution` times its error, and less `loss_at_1`
+        times the loss at rank 1, by the worse of two estimates.
         """
         start = candidates.index(start)
         quality, p1, *p1_later = (
             self._values(candidates, name) for name in Measures._fields
         )
         gains = quality - quality[start]
-        gain, n = gains.mean(axis=1), gains.shape[1]
-        error = gains.std(axis=1, ddof=min(1, n - 1)) / np.sqrt(n)
-        if self.is_judged:
-            caution *= 1 + CAUTION_OF_FEW / n
+        gain, error = gains.mean(axis=1), self._error(gains)
         at_1 = np.minimum(1, np.mean(p1_later, axis=2))
         gain_at_1 = (at_1 - at_1[:, [start]]).min(axis=0)
         worth = gain - caution * error - loss_at_1 * np.maximum(0, -gain_at_1)
