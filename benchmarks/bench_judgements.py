@@ -9,6 +9,8 @@ splits    10 random splits of each collection with 20, 50, 100 and 200 training 
           error over splits, its worst split, and how often `holdout_gain_` is within
           two standard errors of it
 documents the same splits, with half of the documents new
+new       NFCorpus: all training queries and half of the documents; the test queries
+          search all documents, or only the new ones
 models    queries of one embedding model search an index of another: MiniLM and latent
           semantic analysis of the words
 triplets  NFCorpus: 50,000 hard triplets, with and without a hold-out of queries
@@ -25,13 +27,11 @@ import os
 import resource
 import time
 import warnings
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from _adapters import list_adapters
-from _common import as_counts, load, print_table
+from _common import print_table
+from _judged import read_cranfield, read_nfcorpus
 from scipy import sparse
 from scipy.stats import rankdata
 from sklearn.base import clone
@@ -59,14 +59,16 @@ from sklearn_simlearn.metrics import (
 )
 from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
-PARTS = ("data", "indices", "indptr", "shape")
-
 MEASURES = {
     "nDCG@10": lambda R, S: ndcg_at_k(R, S, k=10),
     "P@1": lambda R, S: precision_at_k(R, S, k=1),
     "R@100": lambda R, S: recall_at_k(R, S, k=100),
     "MAP": average_precision,
 }
+
+
+# Measures of the tables of differences.
+TOP = ("nDCG@10", "P@1")
 
 
 def make_union(part="passthrough"):
@@ -118,70 +120,8 @@ IN_SPLITS = (
     "BM25 + QueryDocumentMap",
 )
 
-
-class Collection(NamedTuple):
-    """Queries and documents as vectors, counts and frames, and the judgements."""
-
-    queries: dict
-    documents: dict
-    relevance: sparse.csr_array
-
-    def take(self, rows):
-        """Return some of the queries."""
-        queries = {kind: take_rows(X, rows) for kind, X in self.queries.items()}
-        return self._replace(queries=queries, relevance=self.relevance[rows])
-
-    def take_documents(self, rows):
-        """Return some of the documents."""
-        documents = {kind: take_rows(D, rows) for kind, D in self.documents.items()}
-        return self._replace(documents=documents, relevance=self.relevance[:, rows])
-
-    def judgements(self, kind):
-        return Judgements(self.relevance, self.documents[kind])
-
-
-def take_rows(X, rows):
-    return X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
-
-
-def read_part(arrays, vectors, words, relevance):
-    """Return the collection with the queries of one part."""
-    counts = {
-        key: as_counts({part: arrays[f"{key}_{part}"] for part in PARTS})
-        for key in ("documents", words, relevance)
-    }
-    sides = [
-        {"vectors": arrays[name].astype(np.float32), "words": counts[key]}
-        for name, key in ((vectors, words), ("document_vectors", "documents"))
-    ]
-    for side in sides:
-        side["both"] = as_frame(side, arrays["words"].astype(str))
-    return Collection(*sides, counts[relevance])
-
-
-def as_frame(side, words):
-    """Return a column of words and columns of vectors."""
-    counts, vectors = side["words"], side["vectors"]
-    tokens = np.repeat(words[counts.indices], counts.data.astype(int))
-    ends = np.concatenate([[0], np.cumsum(counts.data.astype(int))])[counts.indptr]
-    texts = [" ".join(tokens[a:b]) for a, b in pairwise(ends)]
-    frame = pd.DataFrame(vectors, columns=[f"v{i}" for i in range(vectors.shape[1])])
-    frame.insert(0, "words", texts)
-    return frame
-
-
-def read_nfcorpus(part):
-    """Return NFCorpus with the queries of "train" or "test"."""
-    arrays = load("nfcorpus_minilm.npz")
-    names = (f"{part}_vectors", f"{part}_queries", f"{part}_relevance")
-    return read_part(arrays, *names)
-
-
-def read_cranfield():
-    """Return Cranfield with the queries that have a relevant document."""
-    arrays = load("cranfield_minilm.npz")
-    whole = read_part(arrays, "query_vectors", "queries", "relevance")
-    return whole.take(np.flatnonzero(whole.relevance.max(axis=1).toarray() > 0))
+# Learners of vectors with default settings, and maps without a shift.
+OF_VECTORS = ("OASIS", "angular", "maps of both", "QueryDocumentMap")
 
 
 # -- similarities --
@@ -270,9 +210,8 @@ class Start:
     """Measures of the start of a learner, for all queries of a collection."""
 
     def __init__(self, collection, kind):
-        names = ("nDCG@10", "P@1")
         self.parts = [
-            measure(collection, S, names) for S in rank_by_starts(collection, kind)
+            measure(collection, S, TOP) for S in rank_by_starts(collection, kind)
         ]
 
     def best(self, rows):
@@ -289,8 +228,7 @@ def compare_splits(collection, names, options, *, new_documents):
     """Print differences to the start on the queries that were not trained on."""
     head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
     print(f"{'learner, training queries':42}", *(f"{cell:>18}" for cell in head))
-    settings = {} if options.holdout is None else {"holdout": options.holdout}
-    n_splits = options.splits
+    settings, n_splits = read_settings(options), options.splits
     for name in names:
         start = Start(collection, LEARNERS[name][0])
         label = name + "".join(f", {value!r}" for value in settings.values())
@@ -309,6 +247,11 @@ def compare_splits(collection, names, options, *, new_documents):
             print(f"{label + f', {size}':42}", *row, flush=True)
 
 
+def read_settings(options):
+    """Return the parameters of the learners that the command line sets."""
+    return {} if options.holdout is None else {"holdout": options.holdout}
+
+
 def measure_split(collection, start, name, size, split, settings, new_documents):
     """Return gains of nDCG@10 and P@1, and whether the hold-out predicted nDCG@10."""
     rng = np.random.default_rng(split)
@@ -324,6 +267,25 @@ def measure_split(collection, start, name, size, split, settings, new_documents)
     error = np.hypot(error, model.holdout_error_)
     is_close = abs(gain - model.holdout_gain_) <= 2 * error + 1e-12
     return gain, np.nanmean(after["P@1"] - before["P@1"]), is_close
+
+
+def compare_new(names, settings):
+    """Print differences to the cosine on all documents, and on new ones only."""
+    train, test = read_nfcorpus("train"), read_nfcorpus("test")
+    order = np.random.default_rng(0).permutation(train.relevance.shape[1])
+    known, new = np.sort(order[::2]), np.sort(order[1::2])
+    before = rank_by_hand(test)["cosine"]
+    lists = (test, slice(None)), (test.take_documents(new), new)
+    rows = []
+    for name in names:
+        _, S, seconds = learn(name, train.take_documents(known), test, **settings)
+        row = [name]
+        for part, columns in lists:
+            pair = [measure(part, M[:, columns], TOP) for M in (S, before)]
+            row += [show(pair[0][m] - pair[1][m], "+") for m in TOP]
+        rows.append([*row, f"{seconds:.1f}"])
+    head = [f"{m}, {documents}" for documents in ("all", "new") for m in TOP]
+    print_table(["", *head, "seconds"], rows)
 
 
 def compare_models(train, test, n_components=256):
@@ -431,13 +393,13 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("test", "folds", "splits", "documents", "models", "triplets", "scale")
+    parts = "test", "folds", "splits", "documents", "new", "models", "triplets", "scale"
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART")
     parser.add_argument("--data", help="folder of the collections")
     parser.add_argument("--only", nargs="+", choices=LEARNERS, help="some learners")
     parser.add_argument("--splits", type=int, default=10, help="number of splits")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100, 200])
-    parser.add_argument("--holdout", help="of the learners in splits and documents")
+    parser.add_argument("--holdout", help="of the learners: splits, documents, new")
     parser.add_argument("--on", choices=("NFCorpus", "Cranfield"), help="of the splits")
     options = parser.parse_args()
     if options.data is not None:
@@ -459,6 +421,9 @@ def main():
                     in_splits = options.only or IN_SPLITS
                     is_new = what == "documents"
                     compare_splits(whole, in_splits, options, new_documents=is_new)
+    if "new" in chosen:
+        print("\nNFCorpus, test queries, half of the documents new")
+        compare_new(options.only or OF_VECTORS, read_settings(options))
     if "models" in chosen:
         print("\nNFCorpus, test queries, two models")
         compare_models(read_nfcorpus("train"), read_nfcorpus("test"))
