@@ -1,4 +1,4 @@
-"""Two test collections: queries, documents and judgements."""
+"""Three test collections: queries, documents and judgements."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 from _common import as_counts, load
 from scipy import sparse
+from sklearn.feature_extraction.text import CountVectorizer
 
+from sklearn_simlearn.datasets import load_categories
 from sklearn_simlearn.metrics import Judgements
 
 PARTS = ("data", "indices", "indptr", "shape")
@@ -76,3 +78,18 @@ def read_cranfield():
     arrays = load("cranfield_minilm.npz")
     whole = read_part(arrays, "query_vectors", "queries", "relevance")
     return whole.take(np.flatnonzero(whole.relevance.max(axis=1).toarray() > 0))
+
+
+def read_categories():
+    """Return the collection of the package: categories and definitions of words."""
+    data = load_categories()
+    vectorizer = CountVectorizer(stop_words="english").fit(data.documents)
+    sides = []
+    for texts, vectors in (
+        (data.data, data.query_vectors),
+        (data.documents, data.document_vectors),
+    ):
+        counts = sparse.csr_array(vectorizer.transform(texts), dtype=np.float64)
+        sides.append({"vectors": vectors.astype(np.float32), "words": counts})
+        sides[-1]["both"] = as_frame(sides[-1], vectorizer.get_feature_names_out())
+    return Collection(*sides, data.target.relevance)

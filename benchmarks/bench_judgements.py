@@ -1,4 +1,8 @@
-"""Learning from judgements of queries against documents: NFCorpus and Cranfield.
+"""Learning from judgements of queries against documents.
+
+The collections are NFCorpus, Cranfield and, in splits and documents, the one of the
+package (load_categories).
+
 
     SIMLEARN_DATA=... python benchmarks/bench_judgements.py [PART ...] [--only NAME ...]
 
@@ -31,7 +35,7 @@ import warnings
 import numpy as np
 from _adapters import list_adapters
 from _common import print_table
-from _judged import read_cranfield, read_nfcorpus
+from _judged import read_categories, read_cranfield, read_nfcorpus
 from scipy import sparse
 from scipy.stats import rankdata
 from sklearn.base import clone
@@ -383,10 +387,12 @@ def read_folds(n_folds=5):
     ]
 
 
-def read_for_splits():
-    """Yield names of collections, and the collections."""
-    yield "NFCorpus", read_nfcorpus("train")
-    yield "Cranfield", read_cranfield()
+# Collections of the splits.
+FOR_SPLITS = {
+    "NFCorpus": lambda: read_nfcorpus("train"),
+    "Cranfield": read_cranfield,
+    "Categories": read_categories,
+}
 
 
 def main():
@@ -400,7 +406,7 @@ def main():
     parser.add_argument("--splits", type=int, default=10, help="number of splits")
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100, 200])
     parser.add_argument("--holdout", help="of the learners: splits, documents, new")
-    parser.add_argument("--on", choices=("NFCorpus", "Cranfield"), help="of the splits")
+    parser.add_argument("--on", choices=FOR_SPLITS, help="of the splits")
     options = parser.parse_args()
     if options.data is not None:
         os.environ["SIMLEARN_DATA"] = options.data
@@ -415,12 +421,12 @@ def main():
         compare(read_folds(), names)
     for what in ("splits", "documents"):
         if what in chosen:
-            for title, whole in read_for_splits():
+            for title, read in FOR_SPLITS.items():
                 if options.on in (None, title):
                     print(f"\n{title}, {what}", flush=True)
                     in_splits = options.only or IN_SPLITS
                     is_new = what == "documents"
-                    compare_splits(whole, in_splits, options, new_documents=is_new)
+                    compare_splits(read(), in_splits, options, new_documents=is_new)
     if "new" in chosen:
         print("\nNFCorpus, test queries, half of the documents new")
         compare_new(options.only or OF_VECTORS, read_settings(options))
