@@ -3,7 +3,6 @@
 The collections are NFCorpus, Cranfield and, in splits and documents, the one of the
 package (load_categories).
 
-
     SIMLEARN_DATA=... python benchmarks/bench_judgements.py [PART ...] [--only NAME ...]
 
 test      NFCorpus: all training queries, measured on the test queries
@@ -356,7 +355,7 @@ def compare_triplets(n_triplets=50_000, n_negatives=50):
     print_table(["", *MEASURES, "seconds"], rows)
 
 
-def measure_scale(n_documents=100_000, n_queries=50_000, n_judged=20):
+def measure_scale(name, n_documents=100_000, n_queries=50_000, n_judged=20):
     """Print the time and the memory of a fit on synthetic vectors."""
     rng = np.random.default_rng(0)
     D = rng.standard_normal((n_documents, 384), dtype=np.float32)
@@ -368,12 +367,12 @@ def measure_scale(n_documents=100_000, n_queries=50_000, n_judged=20):
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     start = time.process_time()
-    QueryDocumentMap(random_state=0).fit(Q, Judgements(R, D))
+    clone(LEARNERS[name][1]).fit(Q, Judgements(R, D))
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{n_documents:,} documents, {columns.size:,} judgements: {seconds:.0f} s, "
-        f"{peak:.2f} GiB at most, {before:.2f} GiB of it before the fit"
+        f"{name}, {n_documents:,} documents, {columns.size:,} judgements: "
+        f"{seconds:.0f} s, {peak:.2f} GiB at most, {before:.2f} GiB of it before the fit"
     )
 
 
@@ -440,7 +439,7 @@ def main():
         compare_triplets()
     if "scale" in chosen:
         print()
-        measure_scale()
+        measure_scale((options.only or ["QueryDocumentMap"])[0])
 
 
 if __name__ == "__main__":
