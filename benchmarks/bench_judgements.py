@@ -372,7 +372,7 @@ def measure_scale(name, n_documents=100_000, n_queries=50_000, n_judged=20):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"{name}, {n_documents:,} documents, {columns.size:,} judgements: "
-        f"{seconds:.0f} s, {peak:.2f} GiB at most, {before:.2f} GiB of it before the fit"
+        f"{seconds:.0f} s, at most {peak:.2f} GiB, {before:.2f} GiB before the fit"
     )
 
 
