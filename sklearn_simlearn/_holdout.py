@@ -155,7 +155,7 @@ def choose(
 
     race : bool, default=False
         Whether each fold drops the worse half of the candidates, so that many can be
-        tried.
+        tried. With judgements, nothing is dropped.
 
     max_rows : int, default=MAX_ROWS
         Held-out samples of a fold that are searched.
@@ -166,6 +166,8 @@ def choose(
         return Choice(settled[0], {})
     folds = make_folds(relevance, holdout, rng, max_rows)
     judge = Judge(X, relevance, by_class=holdout == "objects")
+    # A judged fold that drops candidates would take part in the choice of the others.
+    drops = race and not judge.is_judged
     # On more threads BLAS would sum in another order.
     with one_blas_thread():
         dropped: set[Any] = set()
@@ -178,7 +180,7 @@ def choose(
                 judge.record(candidate, encoder)
                 if advance("hold-out"):
                     return judge.choose()
-            if race:
+            if drops:
                 dropped |= judge.find_losers()
     return judge.choose()
 

@@ -84,6 +84,13 @@ def test_a_planted_gain_is_taken(learner, holdout, collection):
     assert model.score(Q[48:], y[48:]) > start.score(Q[48:], y[48:])
 
 
+def test_all_candidates_are_judged_in_all_folds(collection):
+    # Otherwise, the gain on a fold would depend on the choice of this fold.
+    Q, D, R = collection
+    model = OASIS(n_triplets=4000, random_state=0).fit(Q, Judgements(R, documents=D))
+    assert len(model.holdout_results_["candidates"]) == 1 + 2 * 4
+
+
 @each_learner
 def test_statistics_are_those_of_the_documents(learner, collection):
     # A word that all queries have and that does not occur in a document.
