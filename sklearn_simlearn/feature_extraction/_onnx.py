@@ -49,14 +49,13 @@ class ONNXDescriptors(ImageVectors):
         Length of the vectors.
 
     digest_ : str
-        SHA-256 digest of the file.
+        SHA-256 digest of the file, and of files next to it that hold its weights.
 
     Notes
     -----
     A fitted transformer opens the file when it is used, also after it was stored and
     loaded again. If the file was replaced by another one since the fit, `transform`
-    raises an error. Weights that a network keeps in other files are not part of the
-    digest.
+    raises an error.
     """
 
     _parameter_constraints: dict = {
@@ -216,8 +215,25 @@ def _open_network(path, modified, layer, n_threads):
     if layer is not None and layer not in names:
         model = _add_output(path, layer)
         session = runtime.InferenceSession(model, options, providers=providers)
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), session
+    return _compute_digest(path), session
+
+
+def _compute_digest(path):
+    """Return a digest of the file of a network, and of files with its weights."""
+    onnx = import_optional("onnx", "onnx", "ONNXDescriptors")
+    network = onnx.load(path, load_external_data=False)
+    places = {
+        entry.value
+        for tensor in network.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    digest = hashlib.sha256()
+    folder = os.path.dirname(path)
+    for name in [path, *(os.path.join(folder, place) for place in sorted(places))]:
+        with open(name, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _add_output(path, layer):

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import clone
 
 from sklearn_simlearn.feature_extraction import ImageReader, ONNXDescriptors
@@ -21,7 +21,7 @@ from sklearn_simlearn.index._photographs import compute_fingerprint
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
 
 
-def save_network(path, *, shape=("n", 3, "h", "w"), factor=3.0):
+def save_network(path, *, shape=("n", 3, "h", "w"), factor=3.0, **options):
     """Write a network: x -> maps = relu(factor x + 1) -> means of the maps -> twice."""
     axes = [2, 3] if shape[1] == 3 else [1, 2]
     nodes = [
@@ -38,14 +38,15 @@ def save_network(path, *, shape=("n", 3, "h", "w"), factor=3.0):
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], 3))],
         [
-            helper.make_tensor("factor", TensorProto.FLOAT, (), [factor]),
-            helper.make_tensor("one", TensorProto.FLOAT, (), [1.0]),
+            numpy_helper.from_array(np.float32(factor), "factor"),
+            numpy_helper.from_array(np.float32(1.0), "one"),
+            # Not as bytes, so that this stays in the file.
             helper.make_tensor("axes", TensorProto.INT64, (2,), axes),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     model.ir_version = 9
-    onnx.save(model, path)
+    onnx.save(model, path, **options)
     return str(path)
 
 
@@ -168,3 +169,32 @@ def test_another_network_under_the_same_path_is_refused(tmp_path):
         first.transform(images)
     other = ONNXDescriptors(path, image_size=8).fit(images)
     assert compute_fingerprint([other]) != compute_fingerprint([same])
+
+
+def test_weights_in_another_file_are_a_part_of_the_network(tmp_path):
+    """PyTorch exports a network with its weights in a file next to it."""
+    options = {
+        "save_as_external_data": True,
+        "location": "net.onnx.data",
+        "size_threshold": 0,
+        "convert_attribute": False,
+    }
+    images, path, weights = (
+        make_images(),
+        tmp_path / "net.onnx",
+        tmp_path / "net.onnx.data",
+    )
+    save_network(path, **options)
+    first = ONNXDescriptors(path, image_size=8, **PLAIN).fit(images)
+    graph = path.read_bytes()
+    weights.unlink()
+    save_network(path, factor=4.0, **options)
+    assert path.read_bytes() == graph
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(ValueError, match="not the network that the transformer was"):
+        first.transform(images)
+    other = ONNXDescriptors(path, image_size=8, **PLAIN).fit(images)
+    assert compute_fingerprint([other]) != compute_fingerprint([first])
+    single = save_network(tmp_path / "single.onnx", factor=4.0)
+    expected = ONNXDescriptors(single, image_size=8, **PLAIN).fit_transform(images)
+    assert_array_equal(other.transform(images), expected)
