@@ -55,7 +55,7 @@ class Reader:
                 return schemas.describe_record(describe_columns(self._sample))
             case "record":
                 return {"type": "object"}
-        return {"type": "string"}
+        return {"type": "string", "examples": ["words of a text"]}
 
     def make_sample(self):
         """Return a sample of the form of the index."""

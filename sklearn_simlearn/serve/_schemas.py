@@ -135,13 +135,9 @@ def describe_vector(n_features, dtype):
     return {
         "anyOf": [
             {"type": "array", "items": number, **size},
-            {
-                "type": "object",
-                "propertyNames": names,
-                "additionalProperties": number,
-                "examples": [{"0": 1}, {str(n_features - 1): 0.5}],
-            },
-        ]
+            {"type": "object", "propertyNames": names, "additionalProperties": number},
+        ],
+        "examples": [{"0": 1, str(n_features - 1): 0.5}],
     }
 
 
