@@ -367,8 +367,16 @@ def test_holdout(learns, oasis, monkeypatch):
     assert ("the start" in display.kept_.get_label()) == (
         results["candidates"][kept] is None
     )
+
+
+def test_holdout_names_the_best_curves():
+    settings = [(C, share) for C in range(5) for share in (0.0, 0.5)]
+    candidates = [None, *({"C": C, "share": share} for C, share in settings)]
+    display = HoldoutDisplay(candidates, np.linspace(0.4, 0.5, 11), best_index=10)
+    display.plot()
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert f"{len(display.lines_) - 3} others" in labels
+    assert len(display.lines_) == 5
+    assert labels[:4] == ["C=4", "C=3", "C=2", "2 others"]
 
 
 @pytest.mark.parametrize("max_iter", [3, 30])
