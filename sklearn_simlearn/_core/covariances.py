@@ -140,7 +140,7 @@ class Coordinates(NamedTuple):
 
     def discriminants(self) -> "Coordinates":
         """Return the coordinates that vary between classes, at least one."""
-        return self.leading(max(1, np.count_nonzero(self.beta)))
+        return self.leading(max(1, int(np.count_nonzero(self.beta))))
 
     def weigh(self, weights: np.ndarray) -> Affine:
         """Return the map whose cosine weighs the products of coordinates."""

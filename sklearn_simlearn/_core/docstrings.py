@@ -47,10 +47,11 @@ def append_entries(cls: type, section: str, entries: str) -> None:
 
     Entries that the section has already are not added.
     """
+    text = cls.__doc__ or ""
     found = re.search(
         rf"^(?P<indent> *){section}\n *-{{{len(section)}}}\n"
         r"(.*?)(?=\n\n *\w[\w ]*\n *-{3,}\n|\s*\Z)",
-        cls.__doc__ or "",
+        text,
         re.M | re.S,
     )
     if found is None:
@@ -65,4 +66,4 @@ def append_entries(cls: type, section: str, entries: str) -> None:
         for entry in missing
     )
     end = found.end()
-    cls.__doc__ = cls.__doc__[:end] + added + cls.__doc__[end:]
+    cls.__doc__ = text[:end] + added + text[end:]

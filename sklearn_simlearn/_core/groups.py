@@ -9,7 +9,11 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
-from sklearn_simlearn._core.sklearn import as_configured, get_output_config
+from sklearn_simlearn._core.sklearn import (
+    as_configured,
+    get_output_config,
+    num_samples,
+)
 from sklearn_simlearn._core.typing import Matrix
 
 # Number of members of small sets that are compared at a time.
@@ -108,7 +112,7 @@ def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
         return as_configured(M)
     import pandas as pd
 
-    names = read_groups(groups, len(groups)).names
+    names = read_groups(groups, num_samples(groups)).names
     return pd.DataFrame(M, index=pd.Index(names, name=getattr(groups, "name", None)))
 
 
@@ -125,12 +129,12 @@ def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:
     """
     if groups is None:
         return sets_of_one(np.flatnonzero(can_query))
-    groups = _check_groups(groups, len(can_query))
-    in_set = can_query & ~_is_missing(groups)
-    if groups.dtype.kind in "ifO":
-        in_set &= groups != DISTRACTOR
+    names = _check_groups(groups, len(can_query))
+    in_set = can_query & ~_is_missing(names)
+    if names.dtype.kind in "ifO":
+        in_set &= names != DISTRACTOR
     rows = np.flatnonzero(in_set)
-    return _sort_into_sets(groups[rows], rows)
+    return _sort_into_sets(names[rows], rows)
 
 
 def set_relevance(

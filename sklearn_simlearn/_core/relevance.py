@@ -178,6 +178,8 @@ class LabelRelevance(Relevance):
         Labels of the classes, as given by the user.
     """
 
+    labels: np.ndarray
+
     def __init__(self, labels: np.ndarray, classes: np.ndarray):
         self.labels = labels
         self.classes = classes

@@ -199,7 +199,7 @@ def are_counts(X: Matrix) -> bool:
     Counts are non-negative integers, and 1 is the most frequent one except 0. The
     integers of pixels do not pass.
     """
-    values = X.data if sparse.issparse(X) else X.ravel()
+    values = X.ravel() if isinstance(X, np.ndarray) else X.data
     if values.min(initial=0) < 0 or not _are_integers(X):
         return False
     frequency = np.zeros(MANY + 1, dtype=np.int64)
@@ -218,10 +218,10 @@ def _are_integers(X):
 def inverse_document_frequency(X: Matrix) -> np.ndarray:
     """Return log(n / n_i) for each feature, which n_i >= 1 of the n rows have."""
     n_samples, n_features = X.shape
-    if sparse.issparse(X):
-        frequency = count_indices(X.indices, n_features)
-    else:
+    if isinstance(X, np.ndarray):
         frequency = np.count_nonzero(X, axis=0)
+    else:
+        frequency = count_indices(X.indices, n_features)
     return np.log(n_samples) - np.log(np.maximum(frequency, 1))
 
 
@@ -243,7 +243,7 @@ def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
 def scale_rows(X: Matrix, scale: np.ndarray) -> Matrix:
     """Multiply each row by a number."""
     scale = scale.astype(X.dtype, copy=False)
-    if not sparse.issparse(X):
+    if isinstance(X, np.ndarray):
         return X * scale[:, None]
     if len(scale) > 1:
         scale = np.repeat(scale, X.indptr[1:] - X.indptr[:-1])
@@ -252,7 +252,7 @@ def scale_rows(X: Matrix, scale: np.ndarray) -> Matrix:
 
 def scale_columns(X: Matrix, scale: np.ndarray) -> Matrix:
     """Multiply each column by a number."""
-    if not sparse.issparse(X):
+    if isinstance(X, np.ndarray):
         return X * scale.astype(X.dtype, copy=False)
     # Only the entries that are needed are converted.
     return _with_values(X, X.data * scale[X.indices].astype(X.dtype, copy=False))
@@ -272,13 +272,13 @@ def unit_rows(X: Matrix) -> Matrix:
 
 def row_dots(A: Matrix, B: Matrix) -> np.ndarray:
     """Return the product of each row of A with that row of B, in double precision."""
-    if sparse.issparse(A) and A is B:
-        return _sum_rows(np.square(A.data, dtype=np.float64), A.indptr)
-    if sparse.issparse(A) or sparse.issparse(B):
-        if not sparse.issparse(A):
-            A, B = B, A
+    if isinstance(A, np.ndarray):
+        if isinstance(B, np.ndarray):
+            return np.einsum("ij,ij->i", A, B, dtype=np.float64)
+        return row_dots(B, A)
+    if isinstance(B, np.ndarray) or B is not A:
         return A.astype(np.float64).multiply(B).sum(axis=1)
-    return np.einsum("ij,ij->i", A, B, dtype=np.float64)
+    return _sum_rows(np.square(A.data, dtype=np.float64), A.indptr)
 
 
 def _sum_rows(values, indptr):

@@ -20,14 +20,14 @@ def mean_interval(values: ArrayLike, *, level: float = 0.95) -> Mean:
 
     The interval of a single value is from -inf to inf.
     """
-    values = _known(values)
-    n_values = len(values)
+    known = _known(values)
+    n_values = len(known)
     if n_values == 0:
         return Mean(np.nan, np.nan, np.nan)
-    mean = float(values.mean())
+    mean = float(known.mean())
     if n_values == 1:
         return Mean(mean, -np.inf, np.inf)
-    error = values.std(ddof=1) / np.sqrt(n_values)
+    error = known.std(ddof=1) / np.sqrt(n_values)
     half = float(stats.t.ppf((1 + level) / 2, n_values - 1) * error)
     return Mean(mean, mean - half, mean + half)
 
@@ -37,8 +37,8 @@ def paired_test(differences: ArrayLike) -> float:
 
     NaN is skipped. If all differences are 0, the p-value is 1.
     """
-    differences = _known(differences)
-    return float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
+    known = _known(differences)
+    return float(stats.wilcoxon(known).pvalue) if known.any() else 1.0
 
 
 def allow_for_several(p_values: ArrayLike) -> np.ndarray:

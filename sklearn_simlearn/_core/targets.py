@@ -311,7 +311,7 @@ def find_ids(
         Column of the table that holds the ids, for the message.
     """
     numbers = np.array([known.get(id_, -1) for id_ in ids], dtype=np.int64)
-    missing = np.flatnonzero(numbers < 0)
+    missing = np.flatnonzero(numbers < 0).tolist()
     if len(missing):
         unknown = list(dict.fromkeys(ids[i] for i in missing))
         raise ValueError(

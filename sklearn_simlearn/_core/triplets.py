@@ -9,7 +9,12 @@ from sklearn.utils import check_array
 
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.judgements import shares_of_wins
-from sklearn_simlearn._core.relevance import ColumnRelevance, PairRelevance, Relevance
+from sklearn_simlearn._core.relevance import (
+    ColumnRelevance,
+    LabelRelevance,
+    PairRelevance,
+    Relevance,
+)
 
 # Number of times that a negative is drawn again if it is relevant. After that, a list
 # of the irrelevant samples of the query is used.
@@ -83,17 +88,19 @@ def triplet_sampler(relevance: Relevance, *, threshold: float = 0.0):
     if isinstance(relevance, PairRelevance) and threshold > 0:
         relevance = _drop_weak_pairs(relevance, threshold)
     relevance.require_triplets()
-    if relevance.labels is not None:
+    if isinstance(relevance, LabelRelevance):
         return LabelTriplets(relevance)
     if isinstance(relevance, PairRelevance):
         return PairTriplets(relevance)
-    return ColumnTriplets(relevance, threshold)
+    if isinstance(relevance, ColumnRelevance):
+        return ColumnTriplets(relevance, threshold)
+    raise TypeError(f"There are no triplets of {relevance!r}.")
 
 
 class LabelTriplets:
     """Triplets of a uniform query, a sample of its class and a sample of another."""
 
-    def __init__(self, relevance: Relevance):
+    def __init__(self, relevance: LabelRelevance):
         labels = relevance.labels
         # Samples sorted by class, distractors first: the places of a class are a range.
         self.order = np.argsort(labels, kind="stable")

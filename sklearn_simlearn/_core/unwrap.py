@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -43,7 +44,7 @@ class Model:
 
     query_steps: list
     item_steps: list
-    learner: object
+    learner: Any
     database: tuple | None
     steps_of_queries: list
 

@@ -20,7 +20,7 @@ from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import count_threads, one_blas_thread
 from sklearn_simlearn._core.typing import Matrix, RandomState
 from sklearn_simlearn._core.warn import warn_user
-from sklearn_simlearn._holdout import HOLDOUT, START, choose
+from sklearn_simlearn._holdout import HOLDOUT, START, Choice, choose
 from sklearn_simlearn.angular._candidates import (
     GivenTriplets,
     check_memory,
@@ -287,7 +287,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         candidates: Literal["balanced", "nearest", "hard", "random"] = "balanced",
         n_candidates: int = 50,
         n_neighbors: int = 5,
-        holdout: str | int | None = "auto",
+        holdout: str | None = "auto",
         tol: float = 1e-3,
         max_iter: int = 1000,
         n_jobs: int | None = None,
@@ -321,7 +321,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             given = GivenTriplets(triplets)
         rng = make_generator(self.random_state)
         if self.holdout is None:
-            setting, attributes = self._plain_setting(), {}
+            setting, attributes = Choice(self._plain_setting(), {})
         else:
             path = partial(self._path, X, relevance, given)
             setting, attributes = choose(path, X, relevance, self.holdout, rng, advance)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sklearn_simlearn._core.progress import progress
 from sklearn_simlearn.comparison import _files as files
@@ -264,4 +265,5 @@ def prepare_streams() -> None:
             # This takes the number of the stream, which a file would get otherwise.
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-    sys.stdout.reconfigure(errors="backslashreplace")
+    output: Any = sys.stdout
+    output.reconfigure(errors="backslashreplace")

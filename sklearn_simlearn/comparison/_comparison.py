@@ -85,17 +85,14 @@ class Comparison:
         corrected for the number of rows, as in the report.
         """
         baseline = self.best(lambda row: row.is_baseline)
-        tested = [
-            result
-            for result in self.results
-            if baseline is not None
-            and result is not baseline
-            and not result.row.in_sets
-        ]
-        p_values = allow_for_several(
-            [paired_test(r.measured.gains_over(baseline.measured)) for r in tested]
-        )
-        p = {r.row.name: p for r, p in zip(tested, p_values, strict=True)}
+        tests = {}
+        if baseline is not None:
+            tests = {
+                r.row.name: paired_test(r.measured.gains_over(baseline.measured))
+                for r in self.results
+                if r is not baseline and not r.row.in_sets
+            }
+        p = dict(zip(tests, allow_for_several([*tests.values()]), strict=True))
         return [_tabulate(r, baseline, p.get(r.row.name)) for r in self.results]
 
 

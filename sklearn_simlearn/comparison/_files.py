@@ -5,6 +5,7 @@ import io
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sklearn_simlearn._core.files import replace_file
 from sklearn_simlearn._core.optional import install_command
@@ -118,12 +119,14 @@ def write_report(
     results = [result for result in comparison.results if not result.row.in_sets]
     if not results:
         raise ValueError("no row with single queries could be measured for a report")
-    images = source.load_images()
+    images: Any = source.load_images()
+    if images is not None and isinstance(task, Task):
+        images = images[task.test_rows]
     findings = Findings(
         {result.row.name: result.measured for result in results},
         task.X_test,
         task.y_test,
-        images=None if images is None else images[task.test_rows],
+        images=images,
         texts=task.texts,
         document_texts=task.document_texts,
         names=task.names,

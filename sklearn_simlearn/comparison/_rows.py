@@ -86,7 +86,7 @@ class Row:
     in_sets: bool = False
     features: Features | None = None
 
-    def find_task(self, task: Task) -> Task:
+    def find_task(self, task: Any) -> Any:
         """Return the task with the features of this row."""
         return task if self.features is None else self.features.task or task
 

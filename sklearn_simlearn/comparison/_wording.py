@@ -159,10 +159,11 @@ def wrap(paragraphs: Sequence[str]) -> str:
 
     Paragraphs that begin with a space are commands, which are not broken.
     """
-    options = {"break_long_words": False, "break_on_hyphens": False}
+    wrapper = textwrap.TextWrapper(
+        WIDTH, break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(
-        text if text.startswith(" ") else textwrap.fill(text, width=WIDTH, **options)
-        for text in paragraphs
+        text if text.startswith(" ") else wrapper.fill(text) for text in paragraphs
     )
 
 

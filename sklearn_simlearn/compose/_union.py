@@ -387,7 +387,7 @@ class _Fitting:
         queries would influence these settings.
         """
         self._fit_whole()
-        n_queries = np.count_nonzero(self.samples.relevance.find_queries())
+        n_queries = np.count_nonzero(self.samples.require_relevance().find_queries())
         for number, pipeline in enumerate(self._whole):
             if holdout == "queries" and uses_documents_only(pipeline):
                 self._shared[number] = pipeline

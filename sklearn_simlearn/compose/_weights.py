@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -51,6 +52,12 @@ class Samples(NamedTuple):
         relevance.require_triplets()
         return cls(X, y, relevance)
 
+    def require_relevance(self) -> Relevance:
+        """Return the relevance; raise if there is no target."""
+        if self.relevance is None:
+            raise ValueError("A target is required.")
+        return self.relevance
+
     @property
     def is_judged(self) -> bool:
         """Return whether queries search documents."""
@@ -59,11 +66,11 @@ class Samples(NamedTuple):
     @property
     def items(self) -> Any:
         """Return the documents, or the samples."""
-        return self.y.documents if self.is_judged else self.X
+        return self.y.documents if isinstance(self.y, Judgements) else self.X
 
     def take(self, rows: np.ndarray) -> tuple[Any, Any]:
         """Return X and y of some rows, as `fit` takes them."""
-        if not self.is_judged:
+        if not isinstance(self.y, Judgements):
             return safe_indexing(self.X, rows), safe_indexing(self.y, rows)
         n_queries, n_documents = self.y.shape
         queries, documents = rows[rows < n_queries], rows[rows >= n_queries] - n_queries
@@ -80,7 +87,7 @@ class Samples(NamedTuple):
 
     def find_similarities(self, part: Part, fold: Fold) -> np.ndarray:
         """Return the similarities of the queries of a fold to its items."""
-        n_before = len(self.y) if self.is_judged else 0
+        n_before = len(self.y) if isinstance(self.y, Judgements) else 0
         items = safe_indexing(self.items, fold.items - n_before)
         S = part.compare_with(items)(safe_indexing(self.X, fold.queries))
         return S.astype(np.float32, copy=False)
@@ -196,10 +203,11 @@ def learn_weights(
     rng : Generator
         Draws the folds.
     """
-    holdout = read_holdout(holdout, samples.relevance)
-    folds = make_folds(samples.relevance, holdout, rng)
-    rows = np.arange(len(samples.relevance))
-    judge = Judge(rows, samples.relevance, by_class=holdout == "objects")
+    relevance = samples.require_relevance()
+    holdout = read_holdout(holdout, relevance)
+    folds = make_folds(relevance, holdout, rng)
+    rows = np.arange(len(relevance))
+    judge = Judge(rows, relevance, by_class=holdout == "objects")
     candidates = list_candidates(n_parts)
     spreads = []
     for fold in folds:
@@ -209,7 +217,8 @@ def learn_weights(
         spreads.append([measure_spread(each, fold) for each in S])
         S = [each / spread for each, spread in zip(S, spreads[-1], strict=True)]
         for weights in candidates:
-            total = sum(w * each for w, each in zip(weights, S, strict=True) if w)
+            terms = (w * each for w, each in zip(weights, S, strict=True) if w)
+            total = reduce(np.add, terms)
             judge.record(weights, _Known(total[judge.has_both]))
     starts = list_starts(n_parts)
     alone = [weights for weights in starts if max(weights) == 1]

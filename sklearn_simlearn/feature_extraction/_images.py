@@ -275,7 +275,7 @@ def check_sources(X) -> list:
         )
     if num_samples(X) == 0:
         raise ValueError("There are no images. At least 1 is required.")
-    sources = []
+    sources: list = []
     for source in X:
         if isinstance(source, np.bytes_ | np.str_):
             source = source.item()

@@ -16,6 +16,7 @@ from sklearn_simlearn._core.sklearn import (
     Interval,
     StrOptions,
     as_configured,
+    num_samples,
 )
 from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn._core.typing import SparseRows
@@ -190,7 +191,7 @@ class VisualVocabulary(DescriptorTransformer):
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         words = check_array(words, dtype=np.float32, order="C")
-        self = cls(**{**params, "n_words": len(words)})
+        self = cls(**{**params, "n_words": num_samples(words)})
         self._validate_params()
         if self.assignment == "soft" and self.sigma is None:
             raise ValueError(
@@ -347,8 +348,11 @@ def gather(
 
     A large copy is a temporary file.
     """
-    is_array = isinstance(descriptors, np.ndarray)
-    if rows is None and is_array and descriptors.dtype == np.float32:
+    if (
+        rows is None
+        and isinstance(descriptors, np.ndarray)
+        and descriptors.dtype == np.float32
+    ):
         for _ in float_blocks(descriptors):
             pass  # checks that all of them are finite
         return descriptors

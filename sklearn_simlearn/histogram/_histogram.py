@@ -327,7 +327,10 @@ class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        n = find_truncation(X) if self.truncation == "auto" else self.truncation
+        # A string can only be "auto".
+        n = self.truncation
+        if isinstance(n, str):
+            n = find_truncation(X)
         pattern = make_pattern(self.weight_pattern, n)
 
         # From here on, the inputs are valid. Kernels do not check them.
@@ -376,8 +379,8 @@ class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
             # Weights of 0 have an objective of 1; smaller gains are within the gap.
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
-            learned = WeightTable(self._make_table(X, solver))
-            learned = Rescaled(learned, 1 / find_scale(learned, start, X))
+            table = WeightTable(self._make_table(X, solver))
+            learned = Rescaled(table, 1 / find_scale(table, start, X))
             for share in SHARES:
                 yield Setting(loss, share), mix(learned, start, share)
 

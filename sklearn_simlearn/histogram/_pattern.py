@@ -32,7 +32,7 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
             values = cross_val_score(learner, X, y, cv=cv, error_score="raise")
         return float(np.mean(values))
 
-    pattern = make_pattern(estimator.weight_pattern, estimator.truncation)
+    pattern = make_pattern(estimator.weight_pattern, int(estimator.truncation))
     history = [(judge(pattern), pattern)]
     while history[-1][1].max() >= n_bins:
         candidates = list(find_mergers(history[-1][1]))

@@ -229,7 +229,7 @@ def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
     n_objects = objects.max() + 1
     if n_objects < 20:
         return False
-    n_words = np.count_nonzero(np.bincount(counts.words))
+    n_words = int(np.count_nonzero(np.bincount(counts.words)))
     mean_frequency = len(counts.words) / max(n_words, 1)
     return mean_frequency < 2 * np.count_nonzero(objects >= 0) / n_objects
 

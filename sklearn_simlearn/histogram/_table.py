@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
     def sums(self, values: np.ndarray, dtype: type) -> np.ndarray:
         """Sum the values of the entries of each row."""
-        sums = np.zeros(len(self.indptr) - 1, dtype=dtype)
+        sums: np.ndarray = np.zeros(len(self.indptr) - 1, dtype=dtype)
         occupied = np.flatnonzero(np.diff(self.indptr))
         if len(occupied):
             start = self.indptr[occupied]
@@ -75,7 +75,7 @@ def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
     frequency = count_indices(counts.words, n_words)
     seen = np.sort(frequency[frequency > 0])
     # If no word occurs, all words are in the first group.
-    edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else []
+    edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else seen
     return np.searchsorted(edges, frequency).astype(np.int32)
 
 

@@ -137,6 +137,8 @@ class ExplainMixin:
     knows, and the encodings of their items in the same order.
     """
 
+    _snapshot: Any  # method of the index
+
     def explain(
         self, X: MatrixLike, ids: ArrayLike, *, groups: ArrayLike | None = None
     ) -> list[list[Explanation]]:
@@ -167,7 +169,8 @@ class ExplainMixin:
         index._check_estimator()
         sets = index._read_sets(groups, num_samples(X))
         check_lists("ids", ids, sets.n_sets)
-        lists = [read_ids(np.atleast_1d(part)) for part in ids]
+        given: Any = ids
+        lists = [read_ids(np.atleast_1d(part)) for part in given]
         wanted, items = find_items(index, np.unique(np.concatenate(lists)))
         blocks = index._encode_queries(X, sets, 16 * items.shape[1])
         return explain_encoded(index, blocks, lists, wanted, items)

@@ -1,7 +1,7 @@
 """Nearest items with the interface of scikit-learn's neighbours."""
 
 from numbers import Integral, Real
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +16,8 @@ FIRST_NEIGHBORS = 32
 
 class NeighborsMixin:
     """Methods of an index that return distances: one minus the similarity."""
+
+    _snapshot: Any  # method of the index
 
     def kneighbors(
         self,
@@ -46,19 +48,18 @@ class NeighborsMixin:
             Positions of the items in `ids_`.
         """
         index = self._snapshot()
-        n_neighbors = index.n_neighbors if n_neighbors is None else n_neighbors
-        if not isinstance(n_neighbors, Integral):
-            raise TypeError(f"n_neighbors must be an integer; got {n_neighbors!r}.")
+        k: Any = index.n_neighbors if n_neighbors is None else n_neighbors
+        if not isinstance(k, Integral):
+            raise TypeError(f"n_neighbors must be an integer; got {k!r}.")
+        k = int(k)
         n_others = index.n_items_ - (X is None)
-        if not 1 <= n_neighbors <= n_others:
+        if not 1 <= k <= n_others:
             raise ValueError(
                 "Expected n_neighbors from 1 to the number of items, "
-                f"{n_others}; got {n_neighbors}."
+                f"{n_others}; got {k}."
             )
         X, exclude = _read_queries(index, X)
-        scores, rows = index._search(
-            X, int(n_neighbors), exclude=exclude, need_unit=True
-        )
+        scores, rows = index._search(X, k, exclude=exclude, need_unit=True)
         if (rows < 0).any():
             raise ValueError(
                 f"The backend {index.backend_!r} found fewer than {n_neighbors} "

@@ -18,20 +18,20 @@ def check_words(words: MatrixLike | None, n_words: int) -> Matrix | None:
     """Return `words`, a graph as CSR or vectors as an array; or None."""
     if words is None:
         return None
-    words = check_array(
+    checked = check_array(
         words,
         accept_sparse="csr",
         dtype=[np.float64, np.float32],
         input_name="words",
     )
-    if words.shape[0] != n_words or (
-        sparse.issparse(words) and words.shape[1] != n_words
+    if checked.shape[0] != n_words or (
+        sparse.issparse(checked) and checked.shape[1] != n_words
     ):
         raise ValueError(
             f"words must have a row for each of the {n_words} features of X, and "
-            f"a column too if it is a sparse graph; got shape {words.shape}."
+            f"a column too if it is a sparse graph; got shape {checked.shape}."
         )
-    return words
+    return checked
 
 
 def find_neighbors(
@@ -50,7 +50,7 @@ def find_neighbors(
     n_neighbors = min(n_neighbors, n_words - 1)
     if n_neighbors == 0:
         return sparse.csr_array((n_words, n_words), dtype=bool)
-    if sparse.issparse(words):
+    if words is not None and not isinstance(words, np.ndarray):
         return words.astype(bool)
     if words is None:
         is_dense = X.nnz >= MIN_DENSITY * X.shape[0] * n_words
@@ -61,11 +61,11 @@ def find_neighbors(
         )
     else:
         blocks = _find_nearest(words, n_neighbors)
-    nearest = []
+    found_in_blocks = []
     for block in blocks:
-        nearest.append(block)
+        found_in_blocks.append(block)
         advance("neighbours")
-    nearest = np.concatenate(nearest)
+    nearest = np.concatenate(found_in_blocks)
     found = nearest >= 0
     parts = (
         np.ones(np.count_nonzero(found), dtype=bool),

@@ -206,7 +206,7 @@ class Problem:
 
         Also return the mean similarity of relevant items, by the weight of the queries.
         """
-        n_random = rng.multinomial(n_random, np.full(len(queries), 1 / len(queries)))
+        n_of_query = rng.multinomial(n_random, np.full(len(queries), 1 / len(queries)))
         inverse_norms = np.sqrt(self._inverse_selves(m))
         M = self.pairs.matrix(m).astype(self.X.dtype)
         products = products_with(self.X, self.n_threads)
@@ -217,7 +217,7 @@ class Problem:
             S = (S * inverse_norms * inverse_norms[rows, None]) ** 2
             positive = np.maximum(grades, 0)
             mean_relevant[batch] = row_dots(positive, S) / positive.sum(axis=1)
-            for score, grade, n in zip(S, grades, n_random[batch], strict=True):
+            for score, grade, n in zip(S, grades, n_of_query[batch], strict=True):
                 order = np.flatnonzero(grade >= 0)
                 # Of equal items, relevant ones come first: such triplets are not hard.
                 order = order[np.lexsort((grade[order] == 0, -score[order]))]
@@ -411,7 +411,7 @@ def draw_queries(
 def frequencies(X: Matrix, power: float) -> Matrix:
     """Return values raised to a power, then rows of sum 1; rows of zeros stay."""
     if power != 1:
-        X = X.power(power) if sparse.issparse(X) else X**power
+        X = X**power if isinstance(X, np.ndarray) else X.power(power)
     return scale_rows(X, inverse(np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()))
 
 

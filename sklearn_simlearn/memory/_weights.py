@@ -4,6 +4,7 @@ Notation and equation labels are those of doc/learners/memory.rst.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -49,8 +50,8 @@ class VectorSpace:
         self.is_symmetric = D is Q
         self.is_sparse = sparse.issparse(Q) or sparse.issparse(D)
         clean = canonical_csr if self.is_sparse else np.ascontiguousarray
-        self.Q = clean(Q)
-        self.D = self.Q if self.is_symmetric else clean(D)
+        self.Q: Any = clean(Q)
+        self.D: Any = self.Q if self.is_symmetric else clean(D)
         self.dtype = Q.dtype
         self.width = Q.shape[1]
 
@@ -177,7 +178,9 @@ def memory_weights(
         For each slot of the sets: the weight, and the factor that normalises the query.
     """
     # With more queries than features, the matrix of the features is the smaller one.
-    if not (space.is_symmetric and sets.sizes.max() > space.width):
+    if isinstance(space, KernelSpace) or not (
+        space.is_symmetric and sets.sizes.max() > space.width
+    ):
         return _gram_weights(space, sets, shrinkage, normalize)
     weights, scale = np.empty((2, len(sets.rows)))
     for s, one in sets.blocks(sets.sizes, 1):

@@ -209,7 +209,7 @@ def measure_lists(
     mark_lists(similarity.view(np.int32), relevance, keys, values[3])
     keys.sort(axis=1)
     measure_sorted(keys, *values[:3])
-    return tuple(values)
+    return values[0], values[1], values[2], values[3]
 
 
 # -- values per query, from ranks --

@@ -195,7 +195,7 @@ def mean_average_precision(
     >>> mean_average_precision([[1, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]])
     0.9166...
     """
-    return average_precision(
+    mean = average_precision(
         relevance,
         similarity,
         ties=ties,
@@ -208,6 +208,7 @@ def mean_average_precision(
         sample_weight=sample_weight,
         n_jobs=n_jobs,
     )
+    return float(mean)
 
 
 @validate_params(

@@ -1,6 +1,7 @@
 """Measure queries of an estimator or of matrices, in blocks that bound the memory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,12 +101,12 @@ def measure_queries(
                 f"The similarity of {estimator!r} is NaN for some pairs, so they "
                 "cannot be ranked."
             )
-        options = {"ties": ties, "n_jobs": n_jobs}
-        ranks = ranks_with_self = rank_relevant_items(relevant, similarity, **options)
+        rank = partial(rank_relevant_items, ties=ties, n_jobs=n_jobs)
+        ranks = ranks_with_self = rank(relevant, similarity)
         if task.items is None and not counts_self.isdisjoint(measures):
             relevant = relevant.copy()
             relevant[block.of_row, block.rows] = 1
-            ranks_with_self = rank_relevant_items(relevant, similarity, **options)
+            ranks_with_self = rank(relevant, similarity)
         blocks.append(
             [
                 of_ranks(ranks_with_self if name in counts_self else ranks)
@@ -298,37 +299,37 @@ def values_per_query(
     n_jobs: int | None,
 ) -> np.ndarray:
     """Check the input and measure its ranks, in blocks that bound the memory."""
-    similarity = check_array(
+    S = check_array(
         similarity,
         dtype=[np.float64, np.float32],
         order="C",
         ensure_all_finite=False,
         input_name="similarity",
     )
-    relevance = _check_mask(relevance, "relevance", similarity.shape)
+    relevance = _check_mask(relevance, "relevance", S.shape)
     if junk is not None:
         if not sparse.issparse(junk) and np.ndim(junk) == 1:
-            if len(junk) != similarity.shape[1]:
+            if np.size(junk) != S.shape[1]:
                 raise ValueError(
-                    f"junk has {len(junk)} entries for {similarity.shape[1]} items; "
+                    f"junk has {np.size(junk)} entries for {S.shape[1]} items; "
                     "give one for each item, or a matrix of the shape of similarity."
                 )
-            junk = np.broadcast_to(junk, similarity.shape)
-        junk = _check_mask(junk, "junk", similarity.shape)
+            junk = np.broadcast_to(junk, S.shape)
+        junk = _check_mask(junk, "junk", S.shape)
 
     def measure_block(block: slice) -> np.ndarray:
-        if np.isnan(similarity[block]).any():
+        if np.isnan(S[block]).any():
             raise ValueError("similarity contains NaN, which cannot be ranked.")
         ranks = rank_relevant_items(
             _dense_rows(relevance, block),
-            similarity[block],
+            S[block],
             junk=None if junk is None else _dense_rows(junk, block),
             ties=ties,
             n_jobs=n_jobs,
         )
         return of_ranks(ranks)
 
-    n_queries, n_items = similarity.shape
+    n_queries, n_items = S.shape
     blocks = gen_batches(n_queries, rows_per_block(n_items, n_queries))
     return np.concatenate([measure_block(block) for block in blocks])
 
@@ -340,7 +341,7 @@ def rows_per_block(n_items: int, n_queries: int) -> int:
 
 def _dense_rows(matrix: Matrix, block: slice) -> np.ndarray:
     rows = matrix[block]
-    rows = rows.toarray() if sparse.issparse(rows) else rows
+    rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
     return rows.view(np.int8) if rows.dtype == bool else rows
 
 

@@ -372,7 +372,10 @@ def bind_all_measures(
 
 
 def make_report(
-    names: np.ndarray, levels: np.ndarray, values: dict[str, np.ndarray], empty: str
+    names: np.ndarray | None,
+    levels: np.ndarray,
+    values: dict[str, np.ndarray],
+    empty: str,
 ) -> Bunch:
     """Return the report of the values of all measures per query."""
     for name in values.keys() - {"n_relevant"}:

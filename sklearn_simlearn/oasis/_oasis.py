@@ -236,7 +236,7 @@ class OASIS(PaperFormMixin, TripletLearner):
         C: float = 0.1,
         *,
         n_triplets: int = 100_000,
-        holdout: str | int | None = "auto",
+        holdout: str | None = "auto",
         symmetric: Literal["final", "online", "dissimilarity"] | None = None,
         psd: Literal["final"] | int | None = None,
         n_components: int | None = None,

@@ -160,7 +160,7 @@ class Path:
         self.n_components = n_components
         self.threshold = threshold
         self.settings = settings
-        self.metrics = METRICS_OF_KNOWN if known_classes else METRICS
+        self.metrics: tuple[str, ...] = METRICS_OF_KNOWN if known_classes else METRICS
         if isinstance(relevance, JudgedRelevance):
             self.metrics = ()
 
@@ -179,7 +179,7 @@ class Path:
         if self.triplets is not None:
             given = take_triplets(self.triplets, train)
         plain, rows = find_coordinates(X, start, rng)
-        base = start
+        base: Encoder = start
         if plain.directions is not None:
             base = Chain(start, plain.directions.astype(X.dtype))
         diagonalizer = cache(lambda: Diagonalizer(estimate_moments(rows, relevance)))
@@ -235,7 +235,7 @@ class Path:
         if candidate is START:
             return Coordinates(start, None), None
         coordinates, rows = find_coordinates(self.X, start, rng)
-        if candidate.metric is None:
+        if candidate.metric is None or candidate.shrinkage is None:
             return coordinates, rows
         diagonalize = Diagonalizer(estimate_moments(rows, self.relevance))
         metric = make_metric(diagonalize, candidate.metric, candidate.shrinkage)

@@ -373,7 +373,9 @@ class _Trial:
 
     def settings(self) -> Iterator[Settings]:
         """Yield the candidates except the start; none if there is only one class."""
-        posteriors = POSTERIORS if self.labels.max() > self.labels.min() else ()
+        posteriors: tuple[tuple[str, str, float], ...] = ()
+        if self.labels.max() > self.labels.min():
+            posteriors = POSTERIORS
         if self.classifier is not None:
             posteriors = (("rows", "classifier", 1.0),)
         for rows, name, sharpness in posteriors:
@@ -382,11 +384,11 @@ class _Trial:
 
     def encoder(self, settings: Settings) -> Encoder:
         """Return the encoder of a candidate."""
-        *key, share = settings
         rows = self._encode(settings.rows)
-        if tuple(key) not in self._agreements:
-            self._agreements[tuple(key)] = Agreement(self.probabilities(*key))
-        return mix(self._agreements[tuple(key)], rows, share)
+        key = settings.rows, settings.posterior, settings.sharpness
+        if key not in self._agreements:
+            self._agreements[key] = Agreement(self.probabilities(*key))
+        return mix(self._agreements[key], rows, settings.share)
 
     def probabilities(self, rows: str, name: str, sharpness: float) -> Encoder:
         """Return an encoder that gives fitted class probabilities."""

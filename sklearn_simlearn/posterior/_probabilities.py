@@ -150,7 +150,7 @@ class Ridge(Posterior):
         rng: np.random.Generator,
     ):
         mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
-        self.sharpness = sharpness / max(1 - mean @ mean, MIN_SPREAD)
+        self.sharpness = sharpness / max(float(1 - mean @ mean), MIN_SPREAD)
         is_class = _one_hot(labels).astype(np.float32)
         # All rows cost n^3 / 3, and landmarks cost n m^2.
         if rows.shape[0] <= 2 * n_landmarks:

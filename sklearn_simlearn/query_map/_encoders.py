@@ -183,7 +183,7 @@ def digest_rows(X: Matrix) -> np.ndarray:
     digests : ndarray of shape (n_rows, 2), dtype uint64
     """
     digests = np.zeros((X.shape[0], 2), dtype=np.uint64)
-    if sparse.issparse(X):
+    if not isinstance(X, np.ndarray):
         occupied = np.flatnonzero(np.diff(X.indptr))
         for k, seed in enumerate(SEEDS):
             mixed = np.empty(X.nnz, dtype=np.uint64)

@@ -155,19 +155,19 @@ class EmbeddingModelMap(
         self : object
             The estimator itself.
         """
-        X, Y = self._check_both(X, y, reset=True)
-        n_items = len(X)
+        new, old = self._check_both(X, y, reset=True)
+        n_items = len(new)
         order = make_generator(self.random_state).permutation(n_items)
         n_held_out = min(MAX_HELD_OUT, n_items // MIN_ITEMS)
         held_out, rest = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
         items = np.concatenate([held_out, rest[: MAX_ITEMS - n_held_out]])
         alphas = ALPHAS if self.alpha == "auto" else (float(self.alpha),)
         with one_blas_thread():
-            maps = ShrunkenMaps(X[rest], Y[rest])
-            mapped = (X[held_out] @ maps.find(alpha) for alpha in alphas)
-            kept = np.array([_measure_kept(Z, Y[items]) for Z in mapped])
+            maps = ShrunkenMaps(new[rest], old[rest])
+            mapped = (new[held_out] @ maps.find(alpha) for alpha in alphas)
+            kept = np.array([_measure_kept(Z, old[items]) for Z in mapped])
             chosen = _choose_strongest(kept)
-            coef = ShrunkenMaps(X, Y).find(alphas[chosen])
+            coef = ShrunkenMaps(new, old).find(alphas[chosen])
         self.coef_ = coef
         self.alpha_ = alphas[chosen]
         self.recall_kept_ = float(kept[chosen].mean())
@@ -191,8 +191,8 @@ class EmbeddingModelMap(
             Vectors of unit length, to be compared with those of the old model.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return unit_rows(unit_rows(X) @ self.coef_.astype(X.dtype, copy=False))
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return unit_rows(unit_rows(rows) @ self.coef_.astype(rows.dtype, copy=False))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the share of the 10 nearest items that mapped queries find.

@@ -82,7 +82,7 @@ class Path:
         self.are_few = False
         if isinstance(relevance, JudgedRelevance):
             n_queries = np.count_nonzero(relevance.find_queries())
-            self.are_few = n_queries < FEW_QUERIES
+            self.are_few = bool(n_queries < FEW_QUERIES)
 
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
@@ -92,7 +92,9 @@ class Path:
         X, start, complete = _begin(self.X[train], relevance)
         yield START, complete(start)
 
-        shifter = Shifter(X, relevance) if self.shifts else None
+        shifter = None
+        if self.shifts and isinstance(relevance, JudgedRelevance):
+            shifter = Shifter(X, relevance)
         shifts = self.shifts[:1] if self.are_few else self.shifts
         learned = self._softmax(X, relevance, start, rng)
         del X  # the learner has its own form of the rows

@@ -3,7 +3,6 @@
 from numbers import Real
 
 import numpy as np
-from scipy import sparse
 
 from sklearn_simlearn._core.rows import count_indices
 from sklearn_simlearn._core.sklearn import Interval, StrOptions
@@ -139,7 +138,7 @@ class BM25Similarity(CountSimilarity):
                 "to a positive number."
             )
         n_documents, n_words = X.shape
-        if sparse.issparse(X):
+        if not isinstance(X, np.ndarray):
             frequency = count_indices(X.indices, n_words)
         else:
             frequency = np.count_nonzero(X, axis=0)

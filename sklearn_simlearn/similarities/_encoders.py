@@ -127,7 +127,7 @@ class SaturatedCounts(Encoder):
         """Return d / (d + half of a row of this length) for every count d."""
         length = row_sums(X) / self.mean_length
         half = (self.half * (1 - self.b + self.b * length)).astype(X.dtype)
-        if sparse.issparse(X):
+        if not isinstance(X, np.ndarray):
             values = X.data / (X.data + np.repeat(half, np.diff(X.indptr)))
             return sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
         total = X + half[:, None]

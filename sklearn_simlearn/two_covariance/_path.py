@@ -106,7 +106,7 @@ def make_score(form: str, coordinates: Coordinates, n_components: int | None) ->
     if form in ("whitened", "discriminant"):
         weights = np.ones(len(beta)) if form == "whitened" else linear
         variance = weights * (1 + beta)
-        deviation = np.linalg.norm(variance) / (variance.sum() or 1.0)
+        deviation = float(np.linalg.norm(variance) / (variance.sum() or 1.0))
         return Score(coordinates.weigh(weights), None, deviation)
     unit = form == "unit ratio"
     variance = np.square(linear * (1 + beta)).sum()

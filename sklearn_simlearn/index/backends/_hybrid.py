@@ -1,5 +1,7 @@
 """Exact search of items with a sparse and a dense part, in one pass."""
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 
@@ -40,7 +42,7 @@ class HybridItems(InvertedFile):
         Largest number of items per block, at most 65536.
     """
 
-    _layout = InvertedFile._layout | {
+    _layout: dict[str, Any] = InvertedFile._layout | {
         f"dense_{name}": dtype for name, dtype in DenseItems._coded_layout.items()
     }
 

@@ -351,8 +351,9 @@ class PostgresIndex(TableIndex):
         table = self._table
         sets = self._read_sets(groups, num_samples(X))
         n_results = sets.n_sets
+        excluded = None
         if exclude is not None:
-            exclude = self._read_exclude(exclude, n_results)
+            excluded = self._read_exclude(exclude, n_results)
         filter = split_filter(filter, n_results)
         for part in filter if isinstance(filter, PerQuery) else [filter]:
             if part is not None:
@@ -371,7 +372,7 @@ class PostgresIndex(TableIndex):
                         cursor,
                         rows[some.start - batch.start : some.stop - batch.start],
                         k,
-                        excluded=None if exclude is None else exclude[some],
+                        excluded=None if excluded is None else excluded[some],
                         filter=of_some,
                         ef_search=ef_search,
                     )
@@ -454,10 +455,10 @@ class PostgresIndex(TableIndex):
             The index itself.
         """
         check_is_fitted(self)
-        ids = self._table.read_ids(ids)
+        known = self._table.read_ids(ids)
         with open_server().transaction(self.connection) as cursor:
-            removed = self._table.delete(cursor, ids)
-            unknown = [id_ for id_ in ids.tolist() if id_ not in removed][:3]
+            removed = self._table.delete(cursor, known)
+            unknown = [id_ for id_ in known.tolist() if id_ not in removed][:3]
             if unknown:
                 raise ValueError(f"The table has no items with the ids {unknown}.")
         return self
