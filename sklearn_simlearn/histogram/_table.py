@@ -216,7 +216,7 @@ def find_truncation(X: sparse.csr_array) -> int:
     """
     largest = np.zeros(X.shape[1], dtype=X.dtype)
     np.maximum.at(largest, X.indices, X.data)
-    n_words = np.count_nonzero(largest)
+    n_words = int(np.count_nonzero(largest))
     for n in range(1, MAX_COUNT):
         if np.count_nonzero(largest > n) < 0.1 * max(n_words, 1):
             return n

@@ -33,7 +33,7 @@ GAIN = "gain 0.0123 +- 0.0045 in mAP"
 
 WITH_HOLDOUT = {
     value
-    for value in vars(sklearn_simlearn).values()
+    for value in (getattr(sklearn_simlearn, name) for name in sklearn_simlearn.__all__)
     if inspect.isclass(value)
     and issubclass(value, BaseEstimator)
     and "holdout" in inspect.signature(value).parameters

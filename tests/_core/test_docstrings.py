@@ -9,7 +9,7 @@ from sklearn_simlearn.base import SimilarityLearner
 
 LEARNERS = [
     value
-    for value in map(vars(sklearn_simlearn).get, sklearn_simlearn.__all__)
+    for value in (getattr(sklearn_simlearn, name) for name in sklearn_simlearn.__all__)
     if isinstance(value, type) and issubclass(value, SimilarityLearner)
 ]
 SHARED = [
