@@ -77,7 +77,7 @@ def _read_rows(folder, name, n_features):
 
 
 def _answer(state, request):
-    """Build an index, or return the CPU time of a search per query in ms."""
+    """Build an index, or return the CPU times of searches in ms, one per batch."""
     from sklearn_simlearn.index import SimilarityIndex
     from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -91,10 +91,12 @@ def _answer(state, request):
     Q = Q.copy() if sparse.issparse(Q) else np.array(Q)
     size = request["batch"]
     batches = [Q[i : i + size] for i in range(0, Q.shape[0], size)]
-    start = time.process_time()
+    spent = []
     for batch in batches:
+        start = time.process_time()
         state["index"].search(batch, k=request["k"])
-    return 1e3 * (time.process_time() - start) / Q.shape[0]
+        spent.append(1e3 * (time.process_time() - start))
+    return spent
 
 
 if __name__ == "__main__":

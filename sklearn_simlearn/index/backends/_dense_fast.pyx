@@ -10,10 +10,11 @@ from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MIN, FLT_MIN
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from scipy.linalg.cython_blas cimport dgemm, sgemm
 import numpy as np
 
+from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._dense_codes_fast cimport (
     GROUP, Block, Graded, Queries, round_up
 )
@@ -38,11 +39,17 @@ cdef enum:
 cdef enum:
     MOST_BOUNDS = 262144
 
-# Smallest number of groups whose best item is scored first. If more items of a group
-# are to be scored than this, reading its 8-bit codes first takes less time.
+# Smallest number of groups whose best item is scored first. If more than MANY items of a
+# group are to be scored, reading its 8-bit codes first takes less time. Items are scored
+# in N_ROUNDS rounds.
 cdef enum:
     N_PICKS = 48
     MANY = 8
+    N_ROUNDS = 4
+
+# Codes are loaded from memory this number of bytes before they are read.
+cdef enum:
+    EARLY = 8192
 
 # Number of items that are loaded from memory before they are scored.
 cdef enum:
@@ -184,6 +191,14 @@ cdef void visit_span(
         span.tops += span.stride // GROUP
 
 
+cdef inline void prefetch_group(
+    const uint8_t* codes, Py_ssize_t n_bytes
+) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(0, n_bytes, 64):
+        prefetch(codes + i)
+
+
 cdef void bound_by_grades(
     Span span, Py_ssize_t n_queries, int instructions, Graded graded
 ) noexcept nogil:
@@ -191,8 +206,10 @@ cdef void bound_by_grades(
     cdef CodedItems coded_items
     cdef CodedQueries coded_queries = view_graded_queries(graded)
     cdef Py_ssize_t group
+    cdef Py_ssize_t n_bytes = graded.items.shape[1] * 4 * GROUP
     for group in range((span.n_items + GROUP - 1) // GROUP):
         coded_items = view_graded_group(graded, span.first // GROUP + group)
+        prefetch_group(coded_items.codes + EARLY, n_bytes)
         bound_group(
             &coded_items, &coded_queries, n_queries, instructions,
             span.bounds + group * GROUP, span.stride, span.tops + group)
@@ -205,8 +222,10 @@ cdef void bound_by_codes(
     cdef CodedItems coded_items
     cdef CodedQueries coded_queries = view_queries(queries, 0)
     cdef Py_ssize_t group
+    cdef Py_ssize_t n_bytes = block.codes.shape[1] * 4 * GROUP
     for group in range((span.n_items + GROUP - 1) // GROUP):
         coded_items = view_group(block, span.first // GROUP + group)
+        prefetch_group(coded_items.codes + EARLY, n_bytes)
         bound_group(
             &coded_items, &coded_queries, n_queries, queries.instructions,
             span.bounds + group * GROUP, span.stride, span.tops + group)
@@ -296,7 +315,7 @@ cdef inline void score_outliers(
 cdef inline void refine(
     Span span, int32_t first, Queries queries, Py_ssize_t query, Block block
 ) noexcept nogil:
-    """Replace the bounds of a group by those of its 8-bit codes."""
+    """Replace the bounds of a group by those of its 8-bit codes, and the largest one."""
     cdef CodedItems coded_items = view_group(block, (span.first + first) // GROUP)
     cdef CodedQueries coded_queries = view_queries(queries, query)
     cdef float[GROUP] bounds
@@ -304,6 +323,7 @@ cdef inline void refine(
     cdef int i
     bound_group(
         &coded_items, &coded_queries, 1, queries.instructions, bounds, GROUP, &top)
+    span.tops[first // GROUP] = top + round_up(queries.errors[query])
     for i in range(min(GROUP, <int32_t>span.n_items - first)):
         if span.bounds[first + i] > -INFINITY:
             span.bounds[first + i] = bounds[i] + round_up(queries.errors[query])
@@ -314,24 +334,44 @@ cdef inline void score_large(
     const floating* items, Py_ssize_t k, floating* best_scores, int64_t* best_rows,
     int64_t* n_found,
 ) noexcept nogil:
-    """Score the items whose bound exceeds the limit; each score may raise it."""
+    """Score the items whose bound exceeds the limit; each score may raise it.
+
+    Items with larger bounds are scored in earlier rounds, so that the limit rises
+    quickly, and fewer items remain.
+    """
     cdef int32_t n_groups = <int32_t>((span.n_items + GROUP - 1) // GROUP)
-    cdef int32_t first, i, place, n_large
-    cdef float limit = find_limit(span, best_scores[0], n_found[0] == k)
-    n_groups = find_large(span.tops, n_groups, limit, span.groups)
-    for first in range(0, n_groups, 64):
-        n_large = collect(
-            span, first, min(first + 64, n_groups), limit, queries, query, block)
-        for i in range(n_large):
-            if i + AHEAD < n_large:
-                place = span.found[i + AHEAD]
-                prefetch_row(
-                    items + place * span.n_features, span.n_features * sizeof(floating))
-            place = span.found[i]
-            if span.bounds[place] > limit:
-                score(span, place, q, queries, query, block, items, k, best_scores,
-                      best_rows, n_found)
-                limit = find_limit(span, best_scores[0], n_found[0] == k)
+    cdef int32_t first, i, place, n_large, n_open, turn
+    cdef float limit = find_limit(span, best_scores[0], n_found[0] == k), least
+    cdef float top = find_top(span.tops, n_groups)
+    for turn in range(N_ROUNDS if limit > -INFINITY else 1, 0, -1):
+        least = limit
+        if turn > 1 and top > limit:
+            least += (top - limit) * (turn - 1) / N_ROUNDS
+        n_open = find_large(span.tops, n_groups, least, span.groups)
+        for first in range(0, n_open, 64):
+            n_large = collect(
+                span, first, min(first + 64, n_open), max(least, limit), queries, query,
+                block)
+            for i in range(n_large):
+                if i + AHEAD < n_large:
+                    place = span.found[i + AHEAD]
+                    prefetch_row(
+                        items + place * span.n_features,
+                        span.n_features * sizeof(floating))
+                place = span.found[i]
+                if span.bounds[place] > limit:
+                    span.bounds[place] = -INFINITY  # not to be scored again
+                    score(span, place, q, queries, query, block, items, k, best_scores,
+                          best_rows, n_found)
+                    limit = find_limit(span, best_scores[0], n_found[0] == k)
+
+
+cdef inline float find_top(const float* tops, int32_t n) noexcept nogil:
+    cdef float top = tops[0]
+    cdef int32_t i
+    for i in range(1, n):
+        top = max(top, tops[i])
+    return top
 
 
 cdef inline int32_t collect(

@@ -67,9 +67,11 @@ GRADED = range(64, 1537)
 SMALLEST_BLOCK = 2**24
 ITEMS_PER_FEATURE = 64
 
-# Number of rows for the principal axes, and of those that serve as queries.
+# Number of rows for the principal axes, of those that serve as queries, and of those
+# whose bounds are estimated.
 N_SAMPLE = 20_000
 N_TRIALS = 32
+N_BOUNDED = 4_000
 
 # Step of a code relative to the standard deviation, and mean squared error relative to
 # the variance, of the best uniform codes of a normal distribution with 8, 4 and 2 bits.
@@ -78,13 +80,20 @@ ERRORS = 0.0001, 0.0115, 0.119, 1.0
 
 # Bytes that are read in the time of scoring an item at a random place: a constant, and
 # the number per feature.
-SCORING = 6_000, 16
+SCORING = 3_000, 13
 
-# Graded codes are used if the expected time is at most this share of that of 8 bits.
-GAIN = 0.7
+# Numbers of results of the searches whose time is estimated.
+FEW, MANY = 10, 100
 
-# Rank among the sample that an item must reach, as the last of about 50 best ones.
-RANK = 5
+# Graded codes are used if the expected time of a search for few results is at most this
+# share of that with codes of 8 bits.
+GAIN = 0.75
+
+# Bytes of the step and of the error of an item, which are read with codes of 8 bits.
+STEP_AND_ERROR = 8
+
+# All codes take at most this share of the memory of items in float32.
+MEMORY = 0.45
 
 ITEMS_AT_A_TIME = 4_096
 GROUP = 64
@@ -104,7 +113,7 @@ def make_grades(items, longest, is_coded):
         variances, axes = eigh(centred.T.astype(np.float64) @ centred / len(sample))
         variances = np.maximum(variances[::-1], 0)
         axes = np.ascontiguousarray(axes[:, ::-1], dtype=np.float32)
-        grades = _choose_grades(sample, centre, axes, variances)
+        grades = _choose_grades(sample, centre, axes, n_items)
         if grades is not None:
             bits = np.repeat(STEPS, grades)
             kept = np.sqrt(variances[: len(bits)])
@@ -119,36 +128,49 @@ def make_grades(items, longest, is_coded):
     )
 
 
-def _choose_grades(sample, centre, axes, variances):
+def _choose_grades(sample, centre, axes, n_items):
     """Return the numbers of axes of 8, 4 and 2 bits, or None if 8 bits are better.
 
     Rows of the sample serve as queries. The time is that of reading the codes and of
-    scoring the items whose bound reaches one of the best scores.
+    scoring the items whose bound reaches the last of the best scores.
     """
-    n_features = len(variances)
+    n_features = sample.shape[1]
     queries = sample[:: max(len(sample) // N_TRIALS, 1)]
     lengths = np.linalg.norm(queries, axis=1, keepdims=True)
-    Y = queries / np.maximum(lengths, 1e-30) @ axes
-    gaps = np.sort(Y @ ((sample - centre) @ axes).T, axis=1)
-    gaps = gaps[:, [-min(RANK, len(sample))]] - gaps[:, ::-1]  # ascending
-    # Sums over the first axes, of the query and of the items.
-    of_query = np.pad(np.cumsum(np.square(Y), axis=1), ((0, 0), (1, 0)))
-    of_items = np.append(0, np.cumsum(variances))
-    best, least = None, GAIN * n_features
+    Y, Z = queries / np.maximum(lengths, 1e-30) @ axes, (sample - centre) @ axes
+    scores = Y @ Z.T
+    # The best item of the sample is the query itself.
+    ranks = [1 + k * len(sample) // n_items for k in (FEW, MANY)]
+    ranks = np.minimum(ranks, len(sample) - 1)
+    limits = -np.sort(-scores, axis=1)[:, ranks].T[..., np.newaxis]
+    bounded = slice(None, None, max(len(sample) // N_BOUNDED, 1))
+    gaps = limits - scores[:, bounded]
+    # Squared lengths of queries and items on the first axes.
     marks = [n_features * i // 16 for i in (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16)]
-    for ends in combinations_with_replacement(marks, 3):
-        grades = np.diff([0, *ends])
+    of_queries, of_items = (
+        np.pad(np.cumsum(np.square(X), axis=1), ((0, 0), (1, 0)))[:, marks]
+        for X in (Y, Z[bounded])
+    )
+    of_item = SCORING[0] + SCORING[1] * n_features
+    best, least, most = None, np.inf, GAIN * (n_features + STEP_AND_ERROR)
+    # The memory that codes of 8 bits, norms and axes leave.
+    room = (4 * MEMORY - 1) * n_features - STEP_AND_ERROR - 4
+    room -= 4 * n_features**2 / n_items
+    for ends in combinations_with_replacement(range(len(marks)), 3):
+        edges = [0, *ends, len(marks) - 1]
+        grades = np.diff(np.take(marks, edges[:4]))
         n_bytes = 4 * sum(count_words(n, grade) for grade, n in enumerate(grades))
-        if n_bytes >= least:
+        if n_bytes > min(room, most):
             continue
-        edges = np.array([0, *ends, n_features])
-        squares = np.diff(of_items[edges]) * ERRORS
-        squares = squares * np.diff(of_query[:, edges], axis=1).clip(0)
-        slack = np.sqrt(squares).sum(axis=1)
-        n_reached = map(np.searchsorted, gaps, slack)
-        share = sum(n_reached) / gaps.size
-        cost = n_bytes + share * (SCORING[0] + SCORING[1] * n_features)
-        if cost < least:
+        of_query, of_error = (
+            np.sqrt(np.diff(squares[:, edges], axis=1).clip(0))
+            for squares in (of_queries, of_items)
+        )
+        slack = of_query * np.sqrt(ERRORS, dtype=np.float32) @ of_error.T
+        # Shares of the items that are scored in searches for few and for many.
+        few, many = (gaps <= slack).mean(axis=(1, 2))
+        cost = n_bytes + (3 * few + many) / 4 * of_item
+        if n_bytes + few * of_item < most and cost < least:
             best, least = grades.astype(np.int64), cost
     return best
 

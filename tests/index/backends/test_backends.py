@@ -295,6 +295,7 @@ def grades_of_small_blocks(is_graded=True):
             patch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
             patch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 0)
             patch.setattr(_dense_grades, "GAIN", 1e9)
+            patch.setattr(_dense_grades, "MEMORY", 1e9)
         yield
 
 
@@ -377,7 +378,9 @@ ROWS = {
     "below any square": lambda X, rng: X * 1e-200,
     "near ties": lambda X, rng: X[:1] + 1e-6 * X,
     "nearly parallel": lambda X, rng: 50 + X,
-    "few directions": lambda X, rng: X[:, :3] @ X[:3] + 1e-3 * X,
+    "few directions": lambda X, rng: (
+        X[:, :3] @ rng.standard_normal((3, X.shape[1])) + 1e-3 * X
+    ),
     "zeros": lambda X, rng: 0 * X,
 }
 
