@@ -39,9 +39,9 @@ cdef enum:
 cdef enum:
     MOST_BOUNDS = 262144
 
-# Smallest number of groups whose best item is scored first. If more than MANY items of a
-# group are to be scored, reading its 8-bit codes first takes less time. Items are scored
-# in N_ROUNDS rounds.
+# Smallest number of groups whose best item is scored first. If more than MANY items of
+# a group are to be scored, reading its 8-bit codes first takes less time. Items are
+# scored in N_ROUNDS rounds.
 cdef enum:
     N_PICKS = 48
     MANY = 8
@@ -315,7 +315,7 @@ cdef inline void score_outliers(
 cdef inline void refine(
     Span span, int32_t first, Queries queries, Py_ssize_t query, Block block
 ) noexcept nogil:
-    """Replace the bounds of a group by those of its 8-bit codes, and the largest one."""
+    """Replace the bounds of a group, and the largest one, by those of 8-bit codes."""
     cdef CodedItems coded_items = view_group(block, (span.first + first) // GROUP)
     cdef CodedQueries coded_queries = view_queries(queries, query)
     cdef float[GROUP] bounds

@@ -297,7 +297,7 @@ cdef void visit(
         query, best_scores)
     if v.n_summed > v.n_walked // 2:
         v.share[0] = min(v.share[0], max(v.share[0] * 0.8, 0.05))
-    elif v.n_summed < v.n_walked // 8:
+    elif v.n_summed < v.n_walked // 32:
         v.share[0] = min(v.share[0] * 1.25, 0.9)
 
 
