@@ -78,10 +78,11 @@ def test_scan_of_sums_is_vectorised():
     lines = subprocess.run(
         command, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    starts = [i for i, line in enumerate(lines) if re.search(r"<find_sums[.>]", line)]
-    starts = [i for i in starts if lines[i].endswith(">:")]
     if not any(line.endswith(">:") and "__pyx_" in line for line in lines):
         pytest.skip("The kernel is stripped of its symbols.")
-    assert starts
-    scan = lines[starts[0] : lines.index("", starts[0])]
-    assert any("pcmpgtw" in line for line in scan)
+    for version, compare in (("16", "pcmpgtw"), ("32", "vpcmpgtw")):
+        starts = [
+            i for i, line in enumerate(lines) if line.endswith(f"<find_sums_{version}>:")
+        ]
+        scan = lines[starts[0] : lines.index("", starts[0])]
+        assert any(re.search(rf"\b{compare}\b", line) for line in scan)

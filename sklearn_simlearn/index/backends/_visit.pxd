@@ -20,6 +20,7 @@ cdef extern from "sums.h":
     void add_codes(
         const uint8_t* codes, int32_t n, int32_t factor, int32_t constant,
         uint16_t* sums) noexcept nogil
+    void fill_sums(uint16_t* sums, int32_t n, uint16_t value) noexcept nogil
     int32_t find_sums(
         const uint16_t* sums, int32_t n, uint16_t limit, int32_t* out) noexcept nogil
 
@@ -162,8 +163,7 @@ cdef inline void start_sums(Visit* v, int32_t n_items) noexcept nogil:
     cdef uint16_t* sums = v.sums
     cdef const float* bounds = v.bounds
     if bounds == NULL:
-        for place in range(n_items):
-            sums[place] = <uint16_t>start
+        fill_sums(sums, n_items, <uint16_t>start)
         return
     # The product is at most 60,000, so its rounding error is less than 1.
     start += 2

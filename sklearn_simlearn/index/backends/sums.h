@@ -23,6 +23,14 @@ static void add_codes(const uint8_t *codes, int32_t n, int32_t factor, int32_t c
     }
 }
 
+/* sums[i] = value */
+SIMLEARN_CLONES
+static void fill_sums(uint16_t *sums, int32_t n, uint16_t value)
+{
+    for (int32_t i = 0; i < n; i++)
+        sums[i] = value;
+}
+
 /* Append the positions from `first` to `last` whose sum is at least `limit`. */
 static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t last,
                                    uint16_t limit, int32_t n_found, int32_t *out)
@@ -34,75 +42,68 @@ static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t 
     return n_found;
 }
 
-/* Return whether one of 64 sums is at least `limit`, and one of 8 sums.
- *
- * Compilers leave the plain loop scalar. The vectors of GCC and Clang are two to three
- * instructions per 8 sums on any x86-64: SSE2 compares signed numbers only, so both
- * sides are moved down by 2^15.
- */
-#ifdef __GNUC__
-typedef int16_t simlearn_int16x8 __attribute__((vector_size(16)));
-typedef uint64_t simlearn_uint64x2 __attribute__((vector_size(16)));
-
-static inline simlearn_int16x8 compare_8(const uint16_t *sums, uint16_t limit)
-{
-    const int16_t s = INT16_MIN, b = (int16_t)(limit - 1 - 32768);
-    const simlearn_int16x8 shift = {s, s, s, s, s, s, s, s};
-    const simlearn_int16x8 below = {b, b, b, b, b, b, b, b};
-    simlearn_int16x8 part;
-    __builtin_memcpy(&part, sums, sizeof part); /* of any alignment */
-    return (simlearn_int16x8)((part ^ shift) > below);
-}
-
-static inline int is_any(simlearn_int16x8 mask)
-{
-    const simlearn_uint64x2 halves = (simlearn_uint64x2)mask;
-    return (halves[0] | halves[1]) != 0;
-}
-
-static inline int has_large_64(const uint16_t *sums, uint16_t limit)
-{
-    simlearn_int16x8 any = compare_8(sums, limit);
-    for (int j = 8; j < 64; j += 8)
-        any |= compare_8(sums + j, limit);
-    return is_any(any);
-}
-
-static inline int has_large_8(const uint16_t *sums, uint16_t limit)
-{
-    return is_any(compare_8(sums, limit));
-}
-#else
-static inline int has_large_64(const uint16_t *sums, uint16_t limit)
-{
-    uint16_t any = 0;
-    for (int j = 0; j < 64; j++)
-        any |= sums[j] >= limit;
-    return any;
-}
-
-static inline int has_large_8(const uint16_t *sums, uint16_t limit)
-{
-    return 1;
-}
-#endif
-
 /* Positions of the sums of at least `limit`, in order; returns their number.
  *
- * `limit` is at least 1. Not inlined, so that a test can look at its instructions.
+ * `limit` is at least 1. Compilers leave the plain loop scalar. The vectors of GCC and
+ * Clang are two to three instructions per 8 or 16 sums: SSE2 and AVX2 compare signed
+ * numbers only, so both sides are moved down by 2^15. GCC splits vectors that are wider
+ * than those of the processor into single sums, so there is a function per width. They
+ * are not inlined, so a test can look at their instructions.
  */
 #ifdef __GNUC__
-__attribute__((noinline, unused))
+#define SIMLEARN_FIND_SUMS(name, n_lanes)                                            \
+    typedef int16_t name##_vector __attribute__((vector_size(2 * n_lanes)));         \
+    typedef uint64_t name##_words __attribute__((vector_size(2 * n_lanes)));         \
+    SIMLEARN_TARGET static inline int name##_any(const uint16_t *sums, int32_t n,    \
+                                                 uint16_t limit)                     \
+    {                                                                                \
+        const int16_t least = (int16_t)(limit - 1 - 32768);                          \
+        name##_vector any = {0}, part;                                               \
+        for (int32_t i = 0; i < n; i += n_lanes) {                                   \
+            __builtin_memcpy(&part, sums + i, sizeof part); /* of any alignment */   \
+            any |= (name##_vector)((part ^ (int16_t)INT16_MIN) > least);             \
+        }                                                                            \
+        const name##_words words = (name##_words)any;                                \
+        uint64_t bits = 0;                                                           \
+        for (int i = 0; i < n_lanes / 4; i++)                                        \
+            bits |= words[i];                                                        \
+        return bits != 0;                                                            \
+    }                                                                                \
+    SIMLEARN_TARGET __attribute__((noinline, unused)) static int32_t name(           \
+        const uint16_t *sums, int32_t n, uint16_t limit, int32_t *out)               \
+    {                                                                                \
+        int32_t n_found = 0, i = 0;                                                  \
+        for (; i + 128 <= n; i += 128)                                               \
+            if (name##_any(sums + i, 128, limit))                                    \
+                for (int32_t j = i; j < i + 128; j += n_lanes)                       \
+                    if (name##_any(sums + j, n_lanes, limit))                        \
+                        n_found =                                                    \
+                            append_large(sums, j, j + n_lanes, limit, n_found, out); \
+        return append_large(sums, i, n, limit, n_found, out);                        \
+    }
+
+#define SIMLEARN_TARGET
+SIMLEARN_FIND_SUMS(find_sums_16, 8)
+#undef SIMLEARN_TARGET
+#ifdef __x86_64__
+#define SIMLEARN_TARGET __attribute__((target("avx2")))
+SIMLEARN_FIND_SUMS(find_sums_32, 16)
+#undef SIMLEARN_TARGET
 #endif
-static int32_t find_sums(const uint16_t *sums, int32_t n, uint16_t limit, int32_t *out)
+#endif
+
+static inline int32_t find_sums(const uint16_t *sums, int32_t n, uint16_t limit,
+                                int32_t *out)
 {
-    int32_t n_found = 0, i = 0;
-    for (; i + 64 <= n; i += 64)
-        if (has_large_64(sums + i, limit))
-            for (int32_t j = i; j < i + 64; j += 8)
-                if (has_large_8(sums + j, limit))
-                    n_found = append_large(sums, j, j + 8, limit, n_found, out);
-    return append_large(sums, i, n, limit, n_found, out);
+#if defined(__GNUC__) && defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return find_sums_32(sums, n, limit, out);
+#endif
+#ifdef __GNUC__
+    return find_sums_16(sums, n, limit, out);
+#else
+    return append_large(sums, 0, n, limit, 0, out);
+#endif
 }
 
 #endif
