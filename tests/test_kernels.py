@@ -81,8 +81,7 @@ def test_scan_of_sums_is_vectorised():
     if not any(line.endswith(">:") and "__pyx_" in line for line in lines):
         pytest.skip("The kernel is stripped of its symbols.")
     for version, compare in (("16", "pcmpgtw"), ("32", "vpcmpgtw")):
-        starts = [
-            i for i, line in enumerate(lines) if line.endswith(f"<find_sums_{version}>:")
-        ]
-        scan = lines[starts[0] : lines.index("", starts[0])]
+        name = f"<find_sums_{version}>:"
+        start = next(i for i, line in enumerate(lines) if line.endswith(name))
+        scan = lines[start : lines.index("", start)]
         assert any(re.search(rf"\b{compare}\b", line) for line in scan)
