@@ -310,8 +310,6 @@ def table_1(quick):
     ]
     memory, average = (pictures["tridD"][m][0] for m in ("memory", "average"))
     effects["tridd"] = compare(memory, average, "objects")
-    gains = (gain_of(pictures[name]) for name in ("CNN", "tridD"))
-    effects["tridd smaller"] = compare(*gains, "objects")
     return Result(HEADER, rows, effects, note_first_page(found))
 
 

@@ -136,6 +136,7 @@ PAPER = Paper(
                     "4.2",
                     "comparatively smaller for tridD",
                     0.016,
+                    missing="both find all pictures with the average already",
                 ),
             ),
             _PICTURES,
