@@ -12,8 +12,8 @@ from sklearn.utils import gen_batches
 from sklearn_simlearn._core.directions import Affine
 from sklearn_simlearn._core.relevance import PairRelevance, Relevance
 
-# Values of a block of rows in double precision.
-BLOCK = 2**22
+# Values of a block of rows in double precision, so that a block stays in the cache.
+BLOCK = 2**18
 
 # Smallest eigenvalue of W relative to the mean eigenvalue, so that W can be inverted.
 FLOOR = 1e-9
@@ -62,7 +62,7 @@ def estimate_moments(rows: np.ndarray, relevance: Relevance) -> Moments:
 def _moments_of_classes(rows, members):
     """Return sums of squares of the analysis of variance: (two-covariance-moments)."""
     n_rows, n_features = rows.shape
-    alone = np.setdiff1d(np.arange(n_rows), members.row)
+    alone = np.flatnonzero(np.bincount(members.row, minlength=n_rows) == 0)
     of = np.concatenate([members.row, alone])
     label = np.concatenate([members.col, members.shape[1] + np.arange(len(alone))])
     _, label, size = np.unique(label, return_inverse=True, return_counts=True)
@@ -80,7 +80,8 @@ def _moments_of_classes(rows, members):
 
     within = np.zeros((n_features, n_features))
     for batch in _blocks(n, n_features):
-        rest = rows[of[batch]] - means[label[batch]]
+        rest = rows[of[batch]].astype(np.float64)
+        rest -= means[label[batch]]
         within += rest.T @ rest
     weighted = np.sqrt(size)[:, None] * (means - mean)
     spread = weighted.T @ weighted
