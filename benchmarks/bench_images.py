@@ -29,6 +29,7 @@ import argparse
 import os
 import pty
 import resource
+import runpy
 import shutil
 import subprocess
 import sys
@@ -57,8 +58,6 @@ from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.similarities import CosineSimilarity
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests"))
-from browser import Page, check_pages  # noqa: E402
 
 PARTS = ("comparison", "features", "vectors", "opening", "page")
 
@@ -293,16 +292,20 @@ def time_page(folder, network):
     if network is not None:
         runs.append(("without classes, network", "flat", ["--onnx", network]))
     rows = []
+    tools = runpy.run_path(str(ROOT / "tests" / "browser.py"))
+    Page, check_pages = tools["Page"], tools["check_pages"]
     program = next(filter(None, map(shutil.which, check_pages.BROWSERS)))
     with check_pages.open_browser(program) as browser:
         for title, place, more in runs:
-            seconds, cpu, ids = look_at_page(folder, place, more, browser)
+            seconds, cpu, ids = look_at_page(
+                folder, place, more, lambda url: Page(browser, url)
+            )
             n_right = sum(id_.startswith(name) for id_ in ids)
             rows.append((title, f"{seconds:.0f}", f"{cpu:.0f}", n_right))
     print_table(("500 photographs", "s", "CPU s", "same object, of 10"), rows)
 
 
-def look_at_page(folder, place, more, browser):
+def look_at_page(folder, place, more, open_page):
     """Return the seconds until ten results are shown, CPU seconds, and their ids."""
     command = [sys.executable, "-m", "sklearn_simlearn"]
     options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
@@ -319,7 +322,7 @@ def look_at_page(folder, place, more, browser):
         text=True,
         **options,
     )
-    page = Page(browser, process.stdout.readline().split()[-1])
+    page = open_page(process.stdout.readline().split()[-1])
     page.drop(folder / "query.jpg")
     page.wait_for_results("document.querySelectorAll('#results > li').length >= 10")
     seconds = time.monotonic() - start
