@@ -494,3 +494,20 @@ def test_help(capsys):
     code, out, _ = run(["search", "--help"], capsys)
     assert code == 0
     assert "FILE.npz" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudoterminal")
+def test_a_terminal_shows_that_modules_are_loaded():
+    terminal, end = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "sklearn_simlearn", "--version"],
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    os.close(end)
+    shown = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert shown == "loading ...\r           \r"
+    assert b"sklearn_simlearn 0." in done.stdout
