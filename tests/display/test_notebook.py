@@ -28,7 +28,8 @@ HoldoutDisplay.from_estimator(learner);
 """,
     """
 from sklearn_simlearn.similarities import CosineSimilarity
-models = {"cosine": CosineSimilarity(use_idf=False), "OASIS": OASIS(holdout="samples")}
+models = {"cosine": CosineSimilarity(use_idf=False)}
+models["OASIS"] = OASIS(holdout="samples", random_state=0)
 RetrievalReport(models, X[1::2], y[1::2], X_train=X[::2], y_train=y[::2])
 """,
 ]
