@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_simlearn._core.counts import CountsMixin
 from sklearn_simlearn._core.encoders import Encoder, Rescaled, mix
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import canonical_csr, check_counts
+from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, validate_params
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import count_threads
@@ -48,7 +49,7 @@ class Setting(NamedTuple):
     share: float
 
 
-class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
+class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     r"""Similarity of word histograms with one learned weight per pair of counts.
 
     The similarity [1]_ has a weight for each pair of counts, :math:`q_i` of word
@@ -456,12 +457,4 @@ class HistogramRankSVM(PaperFormMixin, SimilarityLearner):
         )
 
     def _check_rows(self, X, *, reset=False):
-        X = super()._check_rows(X, reset=reset)
-        check_counts(X, type(self).__name__)
-        return canonical_csr(X)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True  # integers, in scikit-learn's vocabulary
-        return tags
+        return canonical_csr(super()._check_rows(X, reset=reset))

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_non_negative
 
+from sklearn_simlearn._core.counts import NonNegativeMixin
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.dask_batches import partial_fit_partitions
 from sklearn_simlearn._core.paper import PaperFormMixin
@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
     share: float
 
 
-class SparseMahalanobisLearner(PaperFormMixin, SimilarityLearner):
+class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearner):
     r"""Similarity of word histograms with a sparse matrix over the vocabulary.
 
     The cosine of tf-idf vectors compares each word with itself only. This learner [1]_
@@ -459,16 +459,6 @@ class SparseMahalanobisLearner(PaperFormMixin, SimilarityLearner):
         n_words = X.shape[1]
         words = self.words if self.n_neighbors else None
         return check_init(self.init, n_words), check_words(words, n_words)
-
-    def _check_rows(self, X, *, reset=False):
-        X = super()._check_rows(X, reset=reset)
-        check_non_negative(X, type(self).__name__)
-        return X
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        return tags
 
 
 def _rounds(n_iter):

@@ -4,14 +4,15 @@ from numbers import Real
 
 import numpy as np
 
+from sklearn_simlearn._core.counts import CountsMixin
 from sklearn_simlearn._core.rows import count_indices
 from sklearn_simlearn._core.sklearn import Interval, StrOptions
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.similarities._encoders import SaturatedCounts, row_sums
-from sklearn_simlearn.similarities._hand_made import CountSimilarity
+from sklearn_simlearn.similarities._hand_made import HandMadeSimilarity
 
 
-class BM25Similarity(CountSimilarity):
+class BM25Similarity(CountsMixin, HandMadeSimilarity):
     r"""BM25 of a query and a document, from counts of words.
 
     .. math::

@@ -9,7 +9,6 @@ from sklearn_simlearn._core.judgements import (
     check_judgements,
     naming_documents,
 )
-from sklearn_simlearn._core.rows import check_counts
 from sklearn_simlearn._core.sklearn import fit_context
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
@@ -52,18 +51,3 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
 
     def _gather(self, X: Matrix) -> dict:
         raise NotImplementedError
-
-
-class CountSimilarity(HandMadeSimilarity):
-    """A hand-made similarity of counts, which refuses negative values and fractions."""
-
-    def _check_rows(self, X, *, reset=False):
-        X = super()._check_rows(X, reset=reset)
-        check_counts(X, type(self).__name__)
-        return X
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True  # integers, in scikit-learn's vocabulary
-        return tags

@@ -4,8 +4,8 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_non_negative
 
+from sklearn_simlearn._core.counts import CountsMixin, NonNegativeMixin
 from sklearn_simlearn._core.rows import (
     inverse_document_frequency,
     power,
@@ -24,7 +24,6 @@ from sklearn_simlearn.similarities._encoders import (
     write_unary,
 )
 from sklearn_simlearn.similarities._hand_made import (
-    CountSimilarity,
     HandMadeSimilarity,
 )
 
@@ -161,7 +160,7 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
         return {"encoder_": encoder, "idf_": idf, "mean_": mean}
 
 
-class BurstinessSimilarity(HandMadeSimilarity):
+class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
     r"""Similarity that discounts repeated words.
 
     A word that is repeated within an item [1]_, or in many items, counts less than
@@ -222,18 +221,8 @@ class BurstinessSimilarity(HandMadeSimilarity):
         encoder = Burstiness(idf**2 / burst, self.normalize)
         return {"encoder_": encoder, "idf_": idf, "burst_": burst}
 
-    def _check_rows(self, X, *, reset=False):
-        X = super()._check_rows(X, reset=reset)
-        check_non_negative(X, type(self).__name__)
-        return X
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        return tags
-
-
-class AsymmetricSimilarity(CountSimilarity):
+class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
     r"""Similarity of counts with different penalties for query and item.
 
     If the query has a word more often than the item, the difference costs
