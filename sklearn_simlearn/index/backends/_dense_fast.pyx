@@ -448,6 +448,7 @@ def bound_items(
     const floating[:, ::1] Q,            # in
     Queries queries,
     Block block,
+    Graded graded,
     const floating[:, ::1] items,        # in: items of the block
     floating[:, ::1] products,           # scratch
     float[:, ::1] tops,                  # scratch: query, group
@@ -466,7 +467,10 @@ def bound_items(
     span.first, span.n_items, span.n_features = 0, items.shape[0], items.shape[1]
     span.bounds, span.tops, span.stride = &bounds[0, 0], &tops[0, 0], bounds.shape[1]
     with nogil:
-        if is_coded:
+        if graded.is_used:
+            bound_by_grades(span, Q.shape[0], queries.instructions, graded)
+            bound_outliers(span, Q.shape[0], graded)
+        elif is_coded:
             bound_by_codes(span, Q.shape[0], queries, block)
         else:
             bound_by_products(span, Q, queries, block, &items[0, 0], &products[0, 0])
@@ -476,13 +480,30 @@ def bound_items(
             for group in range((span.n_items + GROUP - 1) // GROUP):
                 ranges[query, 1] = max(ranges[query, 1], tops[query, group])
             unit = queries.lengths[query] * block.longest
-            ranges[query, 3] = (queries.margin + queries.errors[query]) * unit
+            ranges[query, 3] = queries.margin * unit
+            if not graded.is_used:
+                ranges[query, 3] += queries.errors[query] * unit
             ranges[query, 3] += tiny * span.n_features
             if not is_normal(unit) and queries.lengths[query] > 0 and block.longest > 0:
                 ranges[query, 3] = INFINITY
             if floating is float and not is_coded:
                 unit = 1
             ranges[query, 2] = unit
+
+
+cdef void bound_outliers(
+    Span span, Py_ssize_t n_queries, Graded graded
+) noexcept nogil:
+    """Replace the bounds of items without one: no score exceeds the product of lengths.
+    """
+    cdef Py_ssize_t query, i, place
+    cdef float most = 1 + 1e-5
+    for query in range(n_queries):
+        for i in range(graded.outliers.shape[0]):
+            place = query * span.stride + graded.outliers[i]
+            span.bounds[place] = most
+            place //= GROUP
+            span.tops[place] = max(span.tops[place], most)
 
 
 cdef double find_mean(const float* x, Py_ssize_t n) noexcept nogil:

@@ -7,13 +7,20 @@ from scipy import sparse
 
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn.index.backends._blocked_items import check, check_arrays
-from sklearn_simlearn.index.backends._dense import CODED, DenseItems
+from sklearn_simlearn.index.backends._dense import (
+    CODED,
+    N_QUERIES_GRADED,
+    DenseItems,
+)
 from sklearn_simlearn.index.backends._dense_codes_fast import (
     INSTRUCTIONS,
     Block,
+    Graded,
     Queries,
+    unit_queries,
 )
 from sklearn_simlearn.index.backends._dense_fast import bound_items
+from sklearn_simlearn.index.backends._dense_grades import check_grades, grade
 from sklearn_simlearn.index.backends._inverted import InvertedFile
 
 # Bounds of the items of a block are stored in tiles of this length.
@@ -43,7 +50,7 @@ class HybridItems(InvertedFile):
     """
 
     _layout: dict[str, Any] = InvertedFile._layout | {
-        f"dense_{name}": dtype for name, dtype in DenseItems._coded_layout.items()
+        f"dense_{name}": dtype for name, dtype in DenseItems._layout.items()
     }
 
     # The bounds of this number of queries take 4 MiB.
@@ -100,15 +107,23 @@ class HybridItems(InvertedFile):
         tops = np.empty((n_queries, stride // 64), dtype=np.float32)
         products = np.empty((n_queries, TILE), dtype=self.dtype)
 
+        is_graded = is_coded and n_queries <= N_QUERIES_GRADED
+        units = np.empty(Q.shape, dtype=np.float32)
+        if is_graded:
+            unit_queries(Q, units)
+
         def bound(arrays, is_listed):
-            items, longest, *codes = arrays
+            items, longest, *codes = arrays[:5]
             if is_listed or len(items) == 0:
                 return (items,)
+            graded = grade(units, arrays[5:], INSTRUCTIONS) if is_graded else Graded()
             ranges = np.empty((n_queries, 4))
             alive = np.ones(len(items), dtype=np.uint8)
             block = Block(0, alive, longest[0], *codes)
             with one_blas_thread():
-                bound_items(Q, queries, block, items, products, tops, bounds, ranges)
+                bound_items(
+                    Q, queries, block, graded, items, products, tops, bounds, ranges
+                )
             return items, bounds, ranges
 
         return bound
@@ -117,7 +132,7 @@ class HybridItems(InvertedFile):
         *parts, dense = self._split(D)
         words = sparse.csr_array((D.shape[0], self._n_words), dtype=self.dtype)
         words.indptr, words.indices, words.data = parts
-        return *super()._make_block(words), *self._dense._make_coded(dense)
+        return *super()._make_block(words), *self._dense._make_block(dense)
 
     def _take(self, block, kept):
         words = super()._take(block, kept)
@@ -133,8 +148,12 @@ class HybridItems(InvertedFile):
         return joined
 
     def _find_shapes(self, block, length):
-        dense = self._dense._find_coded_shapes(block[10:], length)
+        dense = self._dense._find_shapes(block[10:], length)
         return [*super()._find_shapes(block, length), *dense]
+
+    def _check_contents(self, block, length):
+        super()._check_contents(block, length)
+        check_grades(block[15:], self._n_dense, length)
 
     def to_arrays(self):
         """Return the arrays for `from_arrays`, without copies."""

@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn_simlearn._core.storage import DamagedError
 from sklearn_simlearn.compose import SimilarityUnion
 from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.index.backends import _dense_grades
 from sklearn_simlearn.index.backends._hybrid import HybridItems
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -108,6 +109,31 @@ def test_search_is_exact_in_random_states():
             check_exact(items, D, Q, rng)
         except AssertionError as error:
             raise AssertionError(f"state {seed}") from error
+
+
+@pytest.mark.parametrize("kind", ["plain", "outliers", "near ties"])
+def test_one_query_uses_graded_codes(kind, dtype, rng, monkeypatch):
+    # Codes of few bits, which leave large errors, for blocks of any size.
+    monkeypatch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
+    monkeypatch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 0)
+    grades = np.array([5, 20, 30])
+    monkeypatch.setattr(_dense_grades, "_choose_grades", lambda *args: grades)
+    X = rng.standard_normal((3_004, 104)) * 0.95 ** np.arange(104)
+    if kind == "outliers":
+        X[rng.random(len(X)) < 0.01] *= 50
+    elif kind == "near ties":
+        X[:, 30:] = X[0, 30:] + 1e-6 * X[:, 30:]
+    X[:, :30][rng.random((len(X), 30)) < 0.8] = 0
+    X = sparse.csr_array(X.astype(dtype))
+    items = HybridItems(X[4:], is_dense=np.arange(104) >= 30, block_length=1_000)
+    assert items.to_arrays()["dense_graded_0"].size > 0
+    everything, rows = items.search(X[:4], 3_000)
+    opened = HybridItems.from_arrays(items.to_arrays())
+    for k in (1, 10, 300):
+        for query in range(4):
+            found = opened.search(X[[query]], k)
+            assert_array_equal(found[0][0], everything[query, :k])
+            assert_array_equal(found[1][0], rows[query, :k])
 
 
 def test_many_items_in_several_blocks(rng):
