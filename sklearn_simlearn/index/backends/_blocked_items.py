@@ -25,7 +25,8 @@ class BlockedItems:
     and `_take(block, kept)` returns some of its rows. `_find_shapes` and
     `_check_contents` define the conditions that the kernels require. A block has at
     most `_max_length` rows. `_find_best` searches all items, and `_score_listed` scores
-    some of them, which it does faster if at most one item in `_cost_of_item` is listed.
+    some of them, which it does faster if at most one item in `_cost_of_item` is listed,
+    or one in `_cost_in_batch` if there are several queries.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -150,7 +151,7 @@ class BlockedItems:
         if depth > 0 and n_queries > 0:
             # The inputs are valid from here on. Kernels do not check them.
             Q, excluded = self._convert(Q), _sort_lists(excluded, n_queries)
-            listed = self._list_few(allowed)
+            listed = self._list_few(allowed, n_queries)
             if listed is not None:
                 alive = self._alive.view(np.uint8)
                 self._score_listed(Q, listed, alive, excluded, n_threads, scores, rows)
@@ -159,13 +160,14 @@ class BlockedItems:
                 self._find_best(Q, alive, excluded, n_threads, scores, rows)
         return _widen(scores, k, -np.inf), _widen(rows, k, -1)
 
-    def _list_few(self, allowed):
+    def _list_few(self, allowed, n_queries):
         """Return the allowed rows if it is faster to score all of them; else None."""
         if allowed is None:
             return None
         is_mask = allowed.dtype == bool
         n_allowed = np.count_nonzero(allowed) if is_mask else len(allowed)
-        if n_allowed * self._cost_of_item > self.n_items:
+        cost = self._cost_of_item if n_queries == 1 else self._cost_in_batch
+        if n_allowed * cost > self.n_items:
             return None
         return np.flatnonzero(allowed) if is_mask else allowed
 

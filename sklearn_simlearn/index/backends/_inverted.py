@@ -101,7 +101,7 @@ class InvertedFile(BlockedItems):
     _share = 0.25
 
     # Scoring an item takes as long as the search of this number of items.
-    _cost_of_item = 40
+    _cost_of_item = _cost_in_batch = 40
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         self._find_best(Q, alive, excluded, n_threads, scores, rows, listed)
