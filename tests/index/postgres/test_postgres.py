@@ -284,6 +284,8 @@ def test_each_type_with_more_than_one_batch(stored, rng, connection):
     left_out = ids[:, :3].tolist()
     others = index.search(Q, k=17, exclude=left_out)
     assert_array_equal(others[1], ids[:, 3:])
+    largest = index.search(Q[:2], k=np.int8(127), exclude=left_out[:2])
+    assert_array_equal(largest[1], index.search(Q[:2], k=130)[1][:, 3:])
     with sklearn.config_context(working_memory=0.01):
         assert_array_equal(index.search(Q, k=20)[1], ids)
         again = index.search(Q, k=17, exclude=left_out)
