@@ -94,8 +94,17 @@ def client():
 
 @pytest.fixture
 def all_workers(client):
-    """Wait until workers that an earlier test has killed are restarted."""
-    client.wait_for_workers(N_WORKERS, timeout=60)
+    """Wait until workers that an earlier test has killed are restarted.
+
+    On a busy machine, Dask gives a worker up that does not restart in time. Another one
+    then replaces it.
+    """
+    try:
+        client.wait_for_workers(N_WORKERS, timeout=30)
+    except TimeoutError:
+        n_missing = N_WORKERS - len(client.scheduler_info(n_workers=-1)["workers"])
+        client.cluster.scale(len(client.cluster.worker_spec) + n_missing)
+        client.wait_for_workers(N_WORKERS, timeout=60)
 
 
 @pytest.fixture
