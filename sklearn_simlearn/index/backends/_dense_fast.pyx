@@ -10,30 +10,22 @@ from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MIN, FLT_MIN
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from scipy.linalg.cython_blas cimport dgemm, sgemm
+from libc.stdint cimport int32_t, int64_t
 import numpy as np
 
-from sklearn_simlearn._core.prefetch cimport prefetch
+from sklearn_simlearn.index.backends._dense_bounds cimport (
+    TILE, Span, bound_span, has_codes, is_normal
+)
 from sklearn_simlearn.index.backends._dense_codes_fast cimport (
     GROUP, Block, Graded, Queries, round_up
 )
 from sklearn_simlearn.index.backends._dense_views cimport (
-    CodedItems, CodedQueries, bound_group, view_graded_group, view_graded_queries,
-    view_group, view_queries
+    CodedItems, CodedQueries, bound_group, view_group, view_queries
 )
-from sklearn_simlearn.index.backends._rows cimport dots, find_tops, prefetch_row, scale
+from sklearn_simlearn.index.backends._rows cimport dots, prefetch_row
 from sklearn_simlearn.index.backends._top cimport (
     find_large, is_listed, just_below, push, sort_best
 )
-
-# Number of items per call of BLAS.
-cdef enum:
-    TILE = 1024
-
-# Below this number of queries, a loop is faster than BLAS.
-cdef enum:
-    FEW = 4
 
 # Largest number of bounds that a thread holds in memory.
 cdef enum:
@@ -46,10 +38,6 @@ cdef enum:
     N_PICKS = 48
     MANY = 8
     N_ROUNDS = 4
-
-# Codes are loaded from memory this number of bytes before they are read.
-cdef enum:
-    EARLY = 8192
 
 # Number of items that are loaded from memory before they are scored.
 cdef enum:
@@ -76,24 +64,6 @@ cdef class Scratch:
         self.found = np.empty((n_threads, n_groups + 64 * GROUP), dtype=np.int32)
         self.pick_bounds = np.empty((n_threads, n_picks), dtype=np.float32)
         self.picks = np.empty((n_threads, n_picks), dtype=np.int64)
-
-
-# Items whose bounds are in memory, and the scratch of a thread.
-cdef struct Span:
-    Py_ssize_t first
-    Py_ssize_t n_items
-    Py_ssize_t n_features
-    Py_ssize_t stride
-    bint is_graded
-    double unit  # of the bounds of a query
-    double error  # bound of their error
-    float* bounds
-    float* tops
-    int32_t* groups
-    int32_t* found
-    float* pick_bounds
-    int64_t* picks
-    Py_ssize_t n_picks
 
 
 cdef Span open_span(
@@ -159,13 +129,8 @@ cdef void visit_span(
 ) noexcept nogil:
     cdef Py_ssize_t query
     cdef const floating* first = &items[span.first, 0]
-    cdef bint is_coded = queries.codes.shape[1] > 0 and block.codes.shape[1] > 0
-    if graded.is_used:
-        bound_by_grades(span, Q.shape[0], queries.instructions, graded)
-    elif is_coded:
-        bound_by_codes(span, Q.shape[0], queries, block)
-    else:
-        bound_by_products(span, Q, queries, block, first, products)
+    cdef bint is_coded = has_codes(queries, block)
+    bound_span(span, Q, queries, block, graded, first, products)
     span.is_graded = graded.is_used
     for query in range(Q.shape[0]):
         # Products in float32 are not divided.
@@ -189,92 +154,6 @@ cdef void visit_span(
             &best_scores[query, 0], &best_rows[query, 0], &n_found[query])
         span.bounds += span.stride
         span.tops += span.stride // GROUP
-
-
-cdef inline void prefetch_group(
-    const uint8_t* codes, Py_ssize_t n_bytes
-) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(0, n_bytes, 64):
-        prefetch(codes + i)
-
-
-cdef void bound_by_grades(
-    Span span, Py_ssize_t n_queries, int instructions, Graded graded
-) noexcept nogil:
-    """Compute the bounds of a span by graded codes, and the largest of each group."""
-    cdef CodedItems coded_items
-    cdef CodedQueries coded_queries = view_graded_queries(graded)
-    cdef Py_ssize_t group
-    cdef Py_ssize_t n_bytes = graded.items.shape[1] * 4 * GROUP
-    for group in range((span.n_items + GROUP - 1) // GROUP):
-        coded_items = view_graded_group(graded, span.first // GROUP + group)
-        prefetch_group(coded_items.codes + EARLY, n_bytes)
-        bound_group(
-            &coded_items, &coded_queries, n_queries, instructions,
-            span.bounds + group * GROUP, span.stride, span.tops + group)
-
-
-cdef void bound_by_codes(
-    Span span, Py_ssize_t n_queries, Queries queries, Block block
-) noexcept nogil:
-    """Compute the bounds of a span, and the largest of each group."""
-    cdef CodedItems coded_items
-    cdef CodedQueries coded_queries = view_queries(queries, 0)
-    cdef Py_ssize_t group
-    cdef Py_ssize_t n_bytes = block.codes.shape[1] * 4 * GROUP
-    for group in range((span.n_items + GROUP - 1) // GROUP):
-        coded_items = view_group(block, span.first // GROUP + group)
-        prefetch_group(coded_items.codes + EARLY, n_bytes)
-        bound_group(
-            &coded_items, &coded_queries, n_queries, queries.instructions,
-            span.bounds + group * GROUP, span.stride, span.tops + group)
-
-
-cdef void bound_by_products(
-    Span span, const floating[:, ::1] Q, Queries queries, Block block,
-    const floating* items, floating* products,
-) noexcept nogil:
-    """Compute products instead of bounds, and the largest of each group."""
-    cdef Py_ssize_t tile, first, n, query
-    cdef double unit
-    cdef float* bounds
-    for tile in range((span.n_items + TILE - 1) // TILE):
-        first = tile * TILE
-        n = min(TILE, span.n_items - first)
-        if floating is float:
-            multiply(Q, items + first * Q.shape[1], n, span.bounds + first, span.stride)
-        else:
-            multiply(Q, items + first * Q.shape[1], n, products, TILE)
-        for query in range(Q.shape[0]):
-            bounds = span.bounds + query * span.stride + first
-            if floating is double:
-                unit = queries.lengths[query] * block.longest
-                scale(products + query * TILE, n, 1 / unit if is_normal(unit) else 0,
-                      bounds)
-            find_tops(
-                bounds, n, span.tops + (query * span.stride + first) // GROUP)
-
-
-cdef void multiply(
-    const floating[:, ::1] queries, const floating* items, Py_ssize_t n_items,
-    floating* out, Py_ssize_t stride,
-) noexcept nogil:
-    """Compute out = queries @ items.T, where rows of out are `stride` apart."""
-    cdef Py_ssize_t i
-    cdef int m = <int>n_items, n = <int>queries.shape[0], k = <int>queries.shape[1]
-    cdef int ld = <int>stride
-    cdef char yes = b"T", no = b"N"
-    cdef floating alpha = 1, beta = 0
-    if n < FEW or k == 0:
-        for i in range(n):
-            dots(items, n_items, k, &queries[i, 0], out + i * stride)
-    elif floating is float:
-        sgemm(&yes, &no, &m, &n, &k, &alpha, <float*>items, &k, <float*>&queries[0, 0],
-              &k, &beta, out, &ld)
-    else:
-        dgemm(&yes, &no, &m, &n, &k, &alpha, <double*>items, &k,
-              <double*>&queries[0, 0], &k, &beta, out, &ld)
 
 
 cdef inline void score_picks(
@@ -393,10 +272,6 @@ cdef inline int32_t collect(
     return n_before
 
 
-cdef inline bint is_normal(double unit) noexcept nogil:
-    return DBL_MIN <= unit < INFINITY
-
-
 cdef inline float find_limit(Span span, floating worst, bint is_full) noexcept nogil:
     """Return a number below the bounds of all items whose score may reach `worst`."""
     # Each product loses at most a number below the range of normal ones.
@@ -442,74 +317,3 @@ def finish_search(
                         &best_scores[query, 0], &best_rows[query, 0], &n_found, k,
                         part_scores[part, query, i], part_rows[part, query, i])
             sort_best(&best_scores[query, 0], &best_rows[query, 0], n_found)
-
-
-def bound_items(
-    const floating[:, ::1] Q,            # in
-    Queries queries,
-    Block block,
-    Graded graded,
-    const floating[:, ::1] items,        # in: items of the block
-    floating[:, ::1] products,           # scratch
-    float[:, ::1] tops,                  # scratch: query, group
-    float[:, ::1] bounds,                # out: query, item
-    double[:, ::1] ranges,               # out: of each query
-):
-    """Compute upper bounds of the scores of all items of a block.
-
-    A score is at most bound * unit + error. The ranges of a query are a mean bound, the
-    largest bound, the unit and the error.
-    """
-    cdef Span span
-    cdef Py_ssize_t query, group
-    cdef double unit, tiny = FLT_MIN if floating is float else DBL_MIN
-    cdef bint is_coded = queries.codes.shape[1] > 0 and block.codes.shape[1] > 0
-    span.first, span.n_items, span.n_features = 0, items.shape[0], items.shape[1]
-    span.bounds, span.tops, span.stride = &bounds[0, 0], &tops[0, 0], bounds.shape[1]
-    with nogil:
-        if graded.is_used:
-            bound_by_grades(span, Q.shape[0], queries.instructions, graded)
-            bound_outliers(span, Q.shape[0], graded)
-        elif is_coded:
-            bound_by_codes(span, Q.shape[0], queries, block)
-        else:
-            bound_by_products(span, Q, queries, block, &items[0, 0], &products[0, 0])
-        for query in range(Q.shape[0]):
-            ranges[query, 0] = <float>find_mean(&bounds[query, 0], span.n_items)
-            ranges[query, 1] = tops[query, 0]
-            for group in range((span.n_items + GROUP - 1) // GROUP):
-                ranges[query, 1] = max(ranges[query, 1], tops[query, group])
-            unit = queries.lengths[query] * block.longest
-            ranges[query, 3] = queries.margin * unit
-            if not graded.is_used:
-                ranges[query, 3] += queries.errors[query] * unit
-            ranges[query, 3] += tiny * span.n_features
-            if not is_normal(unit) and queries.lengths[query] > 0 and block.longest > 0:
-                ranges[query, 3] = INFINITY
-            if floating is float and not is_coded:
-                unit = 1
-            ranges[query, 2] = unit
-
-
-cdef void bound_outliers(
-    Span span, Py_ssize_t n_queries, Graded graded
-) noexcept nogil:
-    """Replace the bounds of items without one: no score exceeds the product of lengths.
-    """
-    cdef Py_ssize_t query, i, place
-    cdef float most = 1 + 1e-5
-    for query in range(n_queries):
-        for i in range(graded.outliers.shape[0]):
-            place = query * span.stride + graded.outliers[i]
-            span.bounds[place] = most
-            place //= GROUP
-            span.tops[place] = max(span.tops[place], most)
-
-
-cdef double find_mean(const float* x, Py_ssize_t n) noexcept nogil:
-    """Return the mean of every sixteenth number."""
-    cdef Py_ssize_t i
-    cdef double total = 0
-    for i in range(0, n, 16):
-        total += x[i]
-    return total / ((n + 15) // 16)

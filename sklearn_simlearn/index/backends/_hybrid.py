@@ -1,5 +1,6 @@
 """Exact search of items with a sparse and a dense part, in one pass."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn_simlearn.index.backends._dense import (
     N_QUERIES_GRADED,
     DenseItems,
 )
+from sklearn_simlearn.index.backends._dense_bounds_fast import bound_items
 from sklearn_simlearn.index.backends._dense_codes_fast import (
     INSTRUCTIONS,
     Block,
@@ -19,7 +21,6 @@ from sklearn_simlearn.index.backends._dense_codes_fast import (
     Queries,
     unit_queries,
 )
-from sklearn_simlearn.index.backends._dense_fast import bound_items
 from sklearn_simlearn.index.backends._dense_grades import check_grades, grade
 from sklearn_simlearn.index.backends._inverted import InvertedFile
 
@@ -57,7 +58,7 @@ class HybridItems(InvertedFile):
     _n_queries = 16
 
     # The scores of dense parts lie close together, so few words can be skipped.
-    _share = 0.03
+    _share = 0.05
 
     def __init__(self, D, *, is_dense, n_threads=1, block_length=None):
         self._set_columns(is_dense)
@@ -118,9 +119,8 @@ class HybridItems(InvertedFile):
                 return (items,)
             graded = grade(units, arrays[5:], INSTRUCTIONS) if is_graded else Graded()
             ranges = np.empty((n_queries, 4))
-            alive = np.ones(len(items), dtype=np.uint8)
-            block = Block(0, alive, longest[0], *codes)
-            with one_blas_thread():
+            block = Block(0, np.empty(0, dtype=np.uint8), longest[0], *codes)
+            with nullcontext() if is_coded and codes[0].size else one_blas_thread():
                 bound_items(
                     Q, queries, block, graded, items, products, tops, bounds, ranges
                 )

@@ -17,10 +17,12 @@ import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._visit cimport (
-    DONE, Candidate, List, Visit, add_codes, bound, find_limit, find_sums, leave_picks,
-    sink, start_sums
+    DONE, Candidate, List, Visit, add_codes, begin_sums, bound, find_limit, find_sums,
+    leave_picks, sink
 )
-from sklearn_simlearn.index.backends._score cimport fetch_row, score_rows
+from sklearn_simlearn.index.backends._score cimport (
+    fetch_dense, fetch_row, may_be_best, score_rows
+)
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
 # Postings are scattered in memory. They are prefetched this number of words ahead.
@@ -187,7 +189,8 @@ cdef void start_visit(
         v.dense_items, v.dense_query = &dense_items[0, 0], &dense_queries[query, 0]
     if block.has_bounds:
         v.bounds = &block.bounds[query, 0]
-        v.low_bound, v.bound_unit = block.ranges[query, 0], block.ranges[query, 2]
+        v.low_bound = <float>block.ranges[query, 0]
+        v.bound_unit = block.ranges[query, 2]
         v.low = v.low_bound * v.bound_unit + block.ranges[query, 3]
         v.high = block.ranges[query, 1] * v.bound_unit + block.ranges[query, 3]
     v.k = best_scores.shape[0]
@@ -274,7 +277,7 @@ cdef void visit(
         return
     if not is_first and v.high + v.lists[0].rest + v.margin < best_scores[0]:
         return
-    start_sums(v, n_items)
+    begin_sums(v, n_items)
     if is_first:
         # The first half of the possible gain shows which items are likely to score
         # high.
@@ -377,21 +380,34 @@ cdef void score_candidates(
     Visit* v, Py_ssize_t n_candidates, Block block, const floating* values,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
-    """Score candidates, largest sum first, until the others are not among the best."""
+    """Score candidates, largest sum first, until the others are not among the best.
+
+    An item with a dense part is scored by its sparse part, too, if the score of its
+    dense part does not exclude it.
+    """
     cdef int64_t[N_GROUP] group
-    cdef Py_ssize_t n_group
+    cdef Py_ssize_t n_group, n_kept, i
     cdef int32_t place
     while n_candidates > 0 and v.candidates[0].sum >= find_limit(v, best_scores[0]):
-        n_group = 0
+        n_group = n_kept = 0
         while n_candidates > 0 and n_group < N_GROUP:
             place = v.candidates[0].place
             group[n_group] = place
-            fetch_row(v, place, values)
+            if v.bounds == NULL:
+                fetch_row(v, place, values)
+            else:
+                fetch_dense(v, place, sizeof(floating))
             v.n_summed += MISS + block.indptr[place + 1] - block.indptr[place]
             n_group += 1
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
-        score_rows(v, n_group, group, values, query, best_scores)
+        for i in range(n_group):
+            if v.bounds == NULL or v.n_found[0] < v.k or may_be_best(
+                v, group[i], best_scores[0]
+            ):
+                group[n_kept] = group[i]
+                n_kept += 1
+        score_rows(v, n_kept, group, values, query, best_scores)
 
 
 cdef void score_listed(

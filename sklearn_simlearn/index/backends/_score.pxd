@@ -1,12 +1,14 @@
 """Exact scores of items with a sparse and perhaps a dense part; header only."""
 
 from cython cimport floating
+from libc.float cimport DBL_EPSILON, FLT_EPSILON
+from libc.math cimport fabs
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from sklearn_simlearn._core.prefetch cimport prefetch
-from sklearn_simlearn.index.backends._rows cimport dots
+from sklearn_simlearn.index.backends._rows cimport dots, prefetch_row
 from sklearn_simlearn.index.backends._top cimport push
-from sklearn_simlearn.index.backends._visit cimport Visit
+from sklearn_simlearn.index.backends._visit cimport Visit, bound_words
 
 # Number of items that are scored in parallel.
 cdef enum:
@@ -24,6 +26,24 @@ cdef inline floating add_dense(
         <const floating*>v.dense_items + place * v.n_dense, 1, v.n_dense,
         <const floating*>v.dense_query, &more)
     return total + more
+
+
+cdef inline void fetch_dense(
+    const Visit* v, int64_t place, Py_ssize_t n_bytes
+) noexcept nogil:
+    """Prefetch the dense part of an item, whose numbers take `n_bytes` bytes each."""
+    prefetch_row(
+        <const char*>v.dense_items + place * v.n_dense * n_bytes, v.n_dense * n_bytes)
+
+
+cdef inline bint may_be_best(
+    const Visit* v, int64_t place, floating worst
+) noexcept nogil:
+    """Return whether an item may be among the best, by the score of its dense part."""
+    cdef floating score = add_dense(v, place, <floating>0)
+    cdef double error = 4 * fabs(<double>score) * (
+        FLT_EPSILON if floating is float else DBL_EPSILON)
+    return score + error + bound_words(v, place) >= worst
 
 
 cdef inline void fetch_row(

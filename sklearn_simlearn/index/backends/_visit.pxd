@@ -21,6 +21,11 @@ cdef extern from "sums.h":
         const uint8_t* codes, int32_t n, int32_t factor, int32_t constant,
         uint16_t* sums) noexcept nogil
     void fill_sums(uint16_t* sums, int32_t n, uint16_t value) noexcept nogil
+    uint16_t start_sum(
+        float bound, float low, float factor, int32_t origin) noexcept nogil
+    void start_sums(
+        const float* bounds, int32_t n, float low, float factor, int32_t origin,
+        uint16_t* sums) noexcept nogil
     int32_t find_sums(
         const uint16_t* sums, int32_t n, uint16_t limit, int32_t* out) noexcept nogil
 
@@ -74,7 +79,7 @@ cdef struct Visit:
     const float* bounds  # in units of `bound_unit`, up to a constant
     double low
     double high
-    double low_bound  # the bound that represents `low`
+    float low_bound  # the bound that represents `low`
     double bound_unit
     const void* dense_items
     const void* dense_query
@@ -154,23 +159,21 @@ cdef inline int32_t find_limit(const Visit* v, double worst) noexcept nogil:
     return <int32_t>min(max(limit, 1.0), 65536.0)
 
 
-cdef inline void start_sums(Visit* v, int32_t n_items) noexcept nogil:
-    """Set the sums before any list is read: the bounds of the dense parts, rounded up.
-    """
-    cdef int32_t place, start = v.origin
-    cdef float low, factor, gain
-    # Local copies, because the compiler would read the fields again for each item.
-    cdef uint16_t* sums = v.sums
-    cdef const float* bounds = v.bounds
-    if bounds == NULL:
-        fill_sums(sums, n_items, <uint16_t>start)
-        return
-    # The product is at most 60,000, so its rounding error is less than 1.
-    start += 2
-    low, factor = <float>v.low_bound, <float>(v.bound_unit / v.unit)
-    for place in range(n_items):
-        gain = (bounds[place] - low) * factor
-        sums[place] = <uint16_t>(start + <int32_t>(gain if gain > 0 else 0))
+cdef inline void begin_sums(Visit* v, int32_t n_items) noexcept nogil:
+    """Set the sums before any list is read."""
+    if v.bounds == NULL:
+        fill_sums(v.sums, n_items, <uint16_t>v.origin)
+    else:
+        start_sums(
+            v.bounds, n_items, v.low_bound, <float>(v.bound_unit / v.unit), v.origin,
+            v.sums)
+
+
+cdef inline double bound_words(const Visit* v, int64_t place) noexcept nogil:
+    """Return a bound of the score of the sparse part of an item with a dense part."""
+    cdef int32_t start = start_sum(
+        v.bounds[place], v.low_bound, <float>(v.bound_unit / v.unit), v.origin)
+    return (v.sums[place] - start) * v.unit + v.lists[v.next_list].rest + v.margin
 
 
 cdef inline void leave_picks(Visit* v) noexcept nogil:

@@ -31,6 +31,22 @@ static void fill_sums(uint16_t *sums, int32_t n, uint16_t value)
         sums[i] = value;
 }
 
+/* Sum of an item before any list is read: the bound of its dense part, rounded up. The
+ * product is at most 60,000, so its rounding error is less than 1. */
+static inline uint16_t start_sum(float bound, float low, float factor, int32_t origin)
+{
+    const float gain = (bound - low) * factor;
+    return (uint16_t)(origin + 2 + (int32_t)(gain > 0 ? gain : 0));
+}
+
+SIMLEARN_CLONES
+static void start_sums(const float *bounds, int32_t n, float low, float factor,
+                       int32_t origin, uint16_t *sums)
+{
+    for (int32_t i = 0; i < n; i++)
+        sums[i] = start_sum(bounds[i], low, factor, origin);
+}
+
 /* Append the positions from `first` to `last` whose sum is at least `limit`. */
 static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t last,
                                    uint16_t limit, int32_t n_found, int32_t *out)
