@@ -176,10 +176,11 @@ class DenseItems(BlockedItems):
         for first in range(0, D.shape[0], self._block_length):
             yield D[first : first + self._block_length]
 
-    def _make_block(self, D):
+    def _make_block(self, D, n_searched=None):
         coded = self._make_coded(D)
         items, longest, codes = coded[:3]
-        return *coded, *make_grades(items, longest[0], codes.size > 0)
+        n_searched = n_searched or len(items)
+        return *coded, *make_grades(items, longest[0], codes.size > 0, n_searched)
 
     def _make_coded(self, D):
         """Return the arrays of `_coded_layout`."""

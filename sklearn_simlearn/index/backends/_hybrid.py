@@ -128,11 +128,19 @@ class HybridItems(InvertedFile):
 
         return bound
 
+    def add(self, D, *, n_threads=1):
+        """Append items as new rows."""
+        # Blocks are shorter than those of dense items. The best items of all blocks
+        # determine the limit of a search, and so which graded codes save time.
+        self._n_searched = self.n_items + D.shape[0]
+        super().add(D, n_threads=n_threads)
+
     def _make_block(self, D):
         *parts, dense = self._split(D)
         words = sparse.csr_array((D.shape[0], self._n_words), dtype=self.dtype)
         words.indptr, words.indices, words.data = parts
-        return *super()._make_block(words), *self._dense._make_block(dense)
+        coded = self._dense._make_block(dense, self._n_searched)
+        return *super()._make_block(words), *coded
 
     def _take(self, block, kept):
         words = super()._take(block, kept)
