@@ -23,6 +23,7 @@ from sklearn_simlearn.index.backends._dense_codes_fast import (
 )
 from sklearn_simlearn.index.backends._dense_grades import check_grades, grade
 from sklearn_simlearn.index.backends._inverted import InvertedFile
+from sklearn_simlearn.index.backends._split_fast import split_rows
 
 # Bounds of the items of a block are stored in tiles of this length.
 TILE = 1024
@@ -85,14 +86,23 @@ class HybridItems(InvertedFile):
 
     def _split(self, X):
         """Return the arrays of the sparse columns of CSR rows, and the dense ones."""
-        is_dense, place = self._is_dense[X.indices], self._place[X.indices]
-        is_sparse = ~is_dense
-        data = X.data.astype(self.dtype, copy=False)
-        before = np.concatenate([[0], np.cumsum(is_sparse)])
+        n_values = len(X.data) - np.count_nonzero(self._is_dense[X.indices])
+        indptr = np.zeros(X.shape[0] + 1, dtype=np.int64)
+        words = np.empty(n_values, dtype=np.int32)
+        values = np.empty(n_values, dtype=self.dtype)
         dense = np.zeros((X.shape[0], self._n_dense), dtype=self.dtype)
-        row = np.repeat(np.arange(X.shape[0]), X.indptr[1:] - X.indptr[:-1])
-        dense[row[is_dense], place[is_dense]] = data[is_dense]
-        return before[X.indptr], place[is_sparse], data[is_sparse], dense
+        split_rows(
+            X.indptr.astype(np.int64, copy=False),
+            X.indices.astype(np.int32, copy=False),
+            X.data.astype(self.dtype, copy=False),
+            self._is_dense.view(np.uint8),
+            self._place,
+            indptr,
+            words,
+            values,
+            dense,
+        )
+        return indptr, words, values, dense
 
     def _convert(self, Q):
         return self._split(Q)

@@ -21,7 +21,7 @@ from sklearn_simlearn.index.backends._visit cimport (
     leave_picks, sink
 )
 from sklearn_simlearn.index.backends._score cimport (
-    fetch_dense, fetch_row, may_be_best, score_rows
+    fetch_dense, fetch_row, keep_likely, score_rows
 )
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
@@ -386,10 +386,10 @@ cdef void score_candidates(
     dense part does not exclude it.
     """
     cdef int64_t[N_GROUP] group
-    cdef Py_ssize_t n_group, n_kept, i
+    cdef Py_ssize_t n_group
     cdef int32_t place
     while n_candidates > 0 and v.candidates[0].sum >= find_limit(v, best_scores[0]):
-        n_group = n_kept = 0
+        n_group = 0
         while n_candidates > 0 and n_group < N_GROUP:
             place = v.candidates[0].place
             group[n_group] = place
@@ -401,13 +401,9 @@ cdef void score_candidates(
             n_group += 1
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
-        for i in range(n_group):
-            if v.bounds == NULL or v.n_found[0] < v.k or may_be_best(
-                v, group[i], best_scores[0]
-            ):
-                group[n_kept] = group[i]
-                n_kept += 1
-        score_rows(v, n_kept, group, values, query, best_scores)
+        if v.bounds != NULL and v.n_found[0] == v.k:
+            n_group = keep_likely(v, n_group, group, best_scores[0])
+        score_rows(v, n_group, group, values, query, best_scores)
 
 
 cdef void score_listed(

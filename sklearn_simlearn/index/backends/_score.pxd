@@ -36,14 +36,22 @@ cdef inline void fetch_dense(
         <const char*>v.dense_items + place * v.n_dense * n_bytes, v.n_dense * n_bytes)
 
 
-cdef inline bint may_be_best(
-    const Visit* v, int64_t place, floating worst
+cdef inline Py_ssize_t keep_likely(
+    const Visit* v, Py_ssize_t n, int64_t* places, floating worst
 ) noexcept nogil:
-    """Return whether an item may be among the best, by the score of its dense part."""
-    cdef floating score = add_dense(v, place, <floating>0)
-    cdef double error = 4 * fabs(<double>score) * (
-        FLT_EPSILON if floating is float else DBL_EPSILON)
-    return score + error + bound_words(v, place) >= worst
+    """Keep items that may be among the best, by the scores of their dense parts.
+
+    `worst` is the k-th score so far. Return the number of items.
+    """
+    cdef double epsilon = FLT_EPSILON if floating is float else DBL_EPSILON
+    cdef double score
+    cdef Py_ssize_t i, n_kept = 0
+    for i in range(n):
+        score = add_dense(v, places[i], <floating>0)
+        if score + 4 * epsilon * fabs(score) + bound_words(v, places[i]) >= worst:
+            places[n_kept] = places[i]
+            n_kept += 1
+    return n_kept
 
 
 cdef inline void fetch_row(

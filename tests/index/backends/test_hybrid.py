@@ -136,6 +136,25 @@ def test_one_query_uses_graded_codes(kind, dtype, rng, monkeypatch):
             assert_array_equal(found[1][0], rows[query, :k])
 
 
+def test_bounds_of_outliers_are_close(rng, monkeypatch):
+    monkeypatch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
+    monkeypatch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 0)
+    grades = np.array([5, 20, 30])
+    monkeypatch.setattr(_dense_grades, "_choose_grades", lambda *args: grades)
+    X = rng.standard_normal((3_001, 100)).astype(np.float32)
+    X[1_500] *= 50
+    items = HybridItems(sparse.csr_array(X[1:]), is_dense=np.arange(100) >= 10)
+    ((_, block),) = items._read()
+    outliers = block[-1]
+    assert 1_499 in outliers
+    dense, bounds, ranges = items._bound_dense(X[:1, 10:].copy())(block[10:], False)
+    scores = dense @ X[0, 10:]
+    _, top, unit, error = ranges[0]
+    assert (bounds[0, :3_000] * unit + error >= scores).all()
+    assert bounds[0, :3_000].max() == top
+    assert_allclose(bounds[0, outliers] * unit, scores[outliers], rtol=1e-4)
+
+
 def test_many_items_in_several_blocks(rng):
     Q = rng.random((6, 40))
     D = rng.standard_normal((20_000, 40)).astype(np.float32)
