@@ -34,7 +34,8 @@ class HybridItems(InvertedFile):
 
     The score is the sum of the scores of both parts. The sums of the inverted file
     start at the bounds by the codes of the dense part. An item whose sum reaches the
-    limit is scored by both parts.
+    limit is scored by its dense part, and then by its sparse part if it may still be
+    among the best.
 
     Parameters
     ----------
