@@ -163,7 +163,7 @@ def _choose_grades(sample, centre, axes, n_items, n_searched):
         edges = [0, *ends, len(marks) - 1]
         grades = np.diff(np.take(marks, edges[:4]))
         n_bytes = 4 * sum(count_words(n, grade) for grade, n in enumerate(grades))
-        if n_bytes > min(room, most):
+        if n_bytes == 0 or n_bytes > min(room, most):
             continue
         of_query, of_error = (
             np.sqrt(np.diff(squares[:, edges], axis=1).clip(0))
@@ -243,7 +243,9 @@ def check_grades(arrays, n_features, length):
     if items.shape[1] == 0:
         return
     check(
-        len(axes) == n_features and (grades >= 0).all() and grades.sum() <= n_features,
+        len(axes) == n_features
+        and (grades >= 0).all()
+        and 0 < grades.sum() <= n_features,
         "'grades' is out of range",
     )
     n_words = sum(count_words(int(n), grade) for grade, n in enumerate(grades))

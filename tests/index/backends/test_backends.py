@@ -492,6 +492,24 @@ def test_graded_codes_depend_on_the_spectrum(monkeypatch):
     assert_exact_search(items, make_spectrum(3, seed=1), falling, 10)
 
 
+def test_at_least_one_axis_has_codes(monkeypatch):
+    # The lengths alone separate few long items from the others.
+    monkeypatch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
+    monkeypatch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 1)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4_096, 64), dtype=np.float32)
+    X[:40] *= 10_000
+    items = DenseItems(X)
+    arrays = items.to_arrays()
+    assert 0 < arrays["grades_0"].sum() < 64
+    assert_exact_search(items, X[30:50], X, 10)
+    nothing = {"grades_0": np.zeros_like, "graded_0": lambda a: a[:, -1:].copy()}
+    for name, change in nothing.items():
+        arrays = damage(arrays, name, change)
+    with pytest.raises(ValueError, match="'grades' is out of range"):
+        DenseItems.from_arrays(arrays).search(X[:1], 3)
+
+
 @pytest.mark.parametrize("grades", [(64, 0, 0), (0, 64, 0), (0, 0, 64), (3, 9, 17)])
 def test_graded_bounds(grades, dtype, monkeypatch):
     # The bound holds for every item, by float64 sums of what the arrays represent.
