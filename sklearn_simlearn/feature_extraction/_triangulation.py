@@ -18,7 +18,7 @@ from sklearn_simlearn.feature_extraction._descriptors import (
     check_descriptors,
 )
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
-from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
+from sklearn_simlearn.feature_extraction._vocabulary import fit_vocabulary
 
 MAX_POINTS = 100_000  # descriptors of which the covariance is taken
 N_BALANCINGS = 10  # iterations for the democratic weights, as in the paper
@@ -129,14 +129,7 @@ class TriangulationEmbedding(DescriptorTransformer):
     def _fit(self, X):
         rng = check_random_state(self.random_state)
         descriptors = check_descriptors(X)[1]
-        self.vocabulary_ = VisualVocabulary(
-            self.n_words,
-            max_iter=self.max_iter,
-            points_per_word=None,
-            backend=self.backend,
-            n_jobs=self.n_jobs,
-            random_state=rng.randint(np.iinfo(np.int32).max),
-        ).fit([descriptors])
+        self.vocabulary_ = fit_vocabulary(self, descriptors, rng)
         if len(descriptors) > MAX_POINTS:
             rows = rng.choice(len(descriptors), MAX_POINTS, replace=False)
             descriptors = descriptors[np.sort(rows)]

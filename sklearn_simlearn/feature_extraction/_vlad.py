@@ -31,7 +31,7 @@ from sklearn_simlearn.feature_extraction._descriptors import (
     check_descriptors,
 )
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
-from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
+from sklearn_simlearn.feature_extraction._vocabulary import fit_vocabulary
 
 
 class VLAD(DescriptorTransformer):
@@ -127,15 +127,7 @@ class VLAD(DescriptorTransformer):
         rng = check_random_state(self.random_state)
         descriptors = check_descriptors(X)[1]
         self.vocabularies_ = [
-            VisualVocabulary(
-                self.n_words,
-                max_iter=self.max_iter,
-                points_per_word=None,
-                backend=self.backend,
-                n_jobs=self.n_jobs,
-                random_state=rng.randint(np.iinfo(np.int32).max),
-            ).fit([descriptors])
-            for _ in range(self.n_vocabularies)
+            fit_vocabulary(self, descriptors, rng) for _ in range(self.n_vocabularies)
         ]
         self.n_features_in_ = descriptors.shape[1]
 

@@ -372,3 +372,17 @@ def soften(squares: np.ndarray, sigma: float) -> np.ndarray:
         # scaling.
         weights = np.exp((squares[:, :1] - squares) / (2 * sigma) / sigma)
     return weights / weights.sum(axis=1, keepdims=True)
+
+
+def fit_vocabulary(
+    transformer: Any, descriptors: np.ndarray, rng: np.random.RandomState
+) -> VisualVocabulary:
+    """Return a vocabulary of all descriptors, with the parameters of a transformer."""
+    return VisualVocabulary(
+        transformer.n_words,
+        max_iter=transformer.max_iter,
+        points_per_word=None,
+        backend=transformer.backend,
+        n_jobs=transformer.n_jobs,
+        random_state=rng.randint(np.iinfo(np.int32).max),
+    ).fit([descriptors])
