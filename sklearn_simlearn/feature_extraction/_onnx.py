@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral
+from pathlib import Path
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -228,9 +229,17 @@ def _compute_digest(path):
         for entry in tensor.external_data
         if entry.key == "location"
     }
+    files = [Path(path)]
+    for place in sorted(places):
+        files.append(files[0].parent / place)
+        # The network may come from others, and name any file of the machine.
+        is_outside = Path(place).is_absolute() or ".." in Path(place).parts
+        if is_outside or not files[-1].is_file():
+            raise ValueError(
+                f"{path} names weights in {place!r}, which is not a file in its folder."
+            )
     digest = hashlib.sha256()
-    folder = os.path.dirname(path)
-    for name in [path, *(os.path.join(folder, place) for place in sorted(places))]:
+    for name in files:
         with open(name, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

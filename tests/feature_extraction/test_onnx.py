@@ -5,6 +5,7 @@ import pickle
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import clone
 
 from sklearn_simlearn.feature_extraction import ImageReader, ONNXDescriptors
-from sklearn_simlearn.feature_extraction._onnx import _open_network
+from sklearn_simlearn.feature_extraction._onnx import _compute_digest, _open_network
 from sklearn_simlearn.index._photographs import compute_fingerprint
 
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
@@ -198,3 +199,19 @@ def test_weights_in_another_file_are_a_part_of_the_network(tmp_path):
     single = save_network(tmp_path / "single.onnx", factor=4.0)
     expected = ONNXDescriptors(single, image_size=8, **PLAIN).fit_transform(images)
     assert_array_equal(other.transform(images), expected)
+
+
+@pytest.mark.parametrize("location", ["../other.data", "/dev/zero"])
+def test_weights_outside_of_the_folder_are_not_read(location, tmp_path):
+    path = save_network(tmp_path / "net.onnx")
+    network = onnx.load(path)
+    (tmp_path.parent / "other.data").write_bytes(bytes(4096))
+    tensor = network.graph.initializer[0]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.ClearField("raw_data")
+    tensor.external_data.add(key="location", value=location)
+    Path(path).write_bytes(network.SerializeToString())
+    with pytest.raises(ValueError, match=r"not a network|not a file in its folder"):
+        ONNXDescriptors(path, image_size=8, **PLAIN).fit(make_images())
+    with pytest.raises(ValueError, match="not a file in its folder"):
+        _compute_digest(path)
