@@ -116,4 +116,32 @@ static void add_difference(double *scores, double step, const double *gain,
         scores[i] += step * (gain[i] - loss[i]);
 }
 
+/* Number of triplets that violate their optimality condition by more than `slack`.
+ * Triplet t has the gradient score - others[t] - 1.
+ */
+SIMLEARN_CLONES
+static int64_t count_violations(double score, const double *others, const double *alpha,
+                                ptrdiff_t n, double C, double slack)
+{
+    int64_t count = 0;
+    for (ptrdiff_t t = 0; t < n; t++) {
+        double g = score - others[t] - 1.0;
+        count += ((g > slack) & (alpha[t] > 0.0)) ? 1 : 0;
+        count += ((g < -slack) & (alpha[t] < C)) ? 1 : 0;
+    }
+    return count;
+}
+
+/* inverse[t] = 1 / max(smallest, square + squares[t] - 2 products[t]) */
+SIMLEARN_CLONES
+static void invert_curvatures(double square, const double *squares,
+                              const double *products, ptrdiff_t n, double smallest,
+                              double *SIMLEARN_RESTRICT inverse)
+{
+    for (ptrdiff_t t = 0; t < n; t++) {
+        double curvature = square + squares[t] - 2.0 * products[t];
+        inverse[t] = 1.0 / (curvature > smallest ? curvature : smallest);
+    }
+}
+
 #endif

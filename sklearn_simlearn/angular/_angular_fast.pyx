@@ -14,6 +14,12 @@ cdef extern from "simd.h":
     void add_difference(
         double* scores, double step, const double* gain, const double* loss,
         Py_ssize_t n) noexcept nogil
+    int64_t count_violations(
+        double score, const double* others, const double* alpha, Py_ssize_t n,
+        double C, double slack) noexcept nogil
+    void invert_curvatures(
+        double square, const double* squares, const double* products, Py_ssize_t n,
+        double smallest, double* inverse) noexcept nogil
 
 # Replaces a curvature of zero, of candidates with equal features. Any positive number
 # is valid, since the step is cut at the bounds.
@@ -33,6 +39,7 @@ cdef struct Problem:
     double* alpha
     double* scores
     double* inverse  # one over the curvature of each triplet
+    int32_t* run_end  # of the runs of triplets, at the first triplet of each
     double C
     Py_ssize_t n_candidates
     Py_ssize_t n_triplets
@@ -73,7 +80,8 @@ def smo(
     for b in range(n_blocks):
         most = max(most, offsets[b + 1] - offsets[b])
         most_triplets = max(most_triplets, triplet_offsets[b + 1] - triplet_offsets[b])
-    cdef int32_t[:, ::1] free = np.empty((n_threads, most_triplets), dtype=np.int32)
+    cdef int32_t[:, :, ::1] places = np.empty(
+        (n_threads, 2, most_triplets), dtype=np.int32)
     cdef double[:, :, ::1] of_triplets = np.empty((n_threads, 3, most_triplets))
     cdef double[:, :, ::1] of_candidates = np.empty((n_threads, 2, most))
     cdef int thread
@@ -87,7 +95,7 @@ def smo(
                 &grams[gram_offsets[b]], offsets[b + 1] - offsets[b],
                 &relevant[triplet_offsets[b]], &irrelevant[triplet_offsets[b]],
                 triplet_offsets[b + 1] - triplet_offsets[b], C, tol, max_iter,
-                &free[thread, 0], of_triplets[thread], of_candidates[thread],
+                places[thread], of_triplets[thread], of_candidates[thread],
                 &alpha[triplet_offsets[b]], &scores[offsets[b]], &report[b, 0],
             )
 
@@ -96,7 +104,7 @@ cdef void solve_block(
     const double* gram, Py_ssize_t n_candidates,
     const int32_t* relevant, const int32_t* irrelevant, Py_ssize_t n_triplets,
     double C, double tol, int64_t max_iter,
-    int32_t* free, double[:, ::1] of_triplets, double[:, ::1] of_candidates,
+    int32_t[:, ::1] places, double[:, ::1] of_triplets, double[:, ::1] of_candidates,
     double* alpha, double* scores, double* report,
 ) noexcept nogil:
     cdef Problem problem
@@ -105,29 +113,48 @@ cdef void solve_block(
     problem.relevant, problem.irrelevant = relevant, irrelevant
     problem.n_triplets, problem.C = n_triplets, C
     problem.alpha, problem.scores = alpha, scores
-    problem.inverse = &of_triplets[0, 0]
-    scratch.free = free
+    problem.inverse, problem.run_end = &of_triplets[0, 0], &places[1, 0]
+    scratch.free = &places[0, 0]
     scratch.step, scratch.last_step = &of_triplets[1, 0], &of_triplets[2, 0]
     scratch.score_step = &of_candidates[0, 0]
     scratch.last_score_step = &of_candidates[1, 0]
 
-    cdef Py_ssize_t t, i, j
-    for t in range(n_triplets):
-        i, j = relevant[t], irrelevant[t]
-        problem.inverse[t] = 1.0 / max(
-            SMALLEST,
-            gram[i * n_candidates + i] + gram[j * n_candidates + j]
-            - 2.0 * gram[i * n_candidates + j])
+    find_runs(&problem, scratch.score_step)
     report[0] = minimise(&problem, &scratch, tol, max_iter * n_triplets)
 
+    cdef Py_ssize_t t
     cdef double g
     report[1], report[2], report[3], report[4] = 0.0, 0.0, 0.0, 0.0
     for t in range(n_triplets):
         g = gradient(&problem, t)
-        report[1] = max(report[1], violation(&problem, t, g))
+        if is_violated(&problem, t, g, report[1]):
+            report[1] = fabs(g)
         report[2] += alpha[t]
         report[3] += alpha[t] * (g + 1.0)
         report[4] += max(0.0, -g)
+
+
+cdef void find_runs(Problem* p, double* squares) noexcept nogil:
+    """Divide the triplets into runs, and find the curvatures.
+
+    The triplets of a run have the same relevant candidate, and consecutive irrelevant
+    candidates, so that their gradients can be computed together.
+    """
+    cdef Py_ssize_t t = 0, end, i, j
+    for i in range(p.n_candidates):
+        squares[i] = p.gram[i * p.n_candidates + i]
+    while t < p.n_triplets:
+        i, j, end = p.relevant[t], p.irrelevant[t], t + 1
+        while (
+            end < p.n_triplets and p.relevant[end] == i
+            and p.irrelevant[end] == j + end - t
+        ):
+            end += 1
+        invert_curvatures(
+            squares[i], squares + j, p.gram + i * p.n_candidates + j, end - t,
+            SMALLEST, p.inverse + t)
+        p.run_end[t] = <int32_t>end
+        t = end
 
 
 cdef int64_t minimise(
@@ -145,16 +172,15 @@ cdef int64_t minimise(
     cdef double worst, slack
     cdef bint has_last
     while n_steps < max_steps:
-        moved = sweep(p, NULL, p.n_triplets, tol, &worst)
+        moved = sweep_all(p, tol, &worst)
         if moved == 0:
             break
         n_steps += moved
         slack = max(tol, worst / 10)
         n_free = 0
         for t in range(p.n_triplets):
-            if 0.0 < p.alpha[t] < p.C:
-                scratch.free[n_free] = <int32_t>t
-                n_free += 1
+            scratch.free[n_free] = <int32_t>t
+            n_free += (p.alpha[t] > 0.0) & (p.alpha[t] < p.C)
         if n_steps >= due:
             conjugate(p, scratch, n_free, tol)
             due = n_steps + interval
@@ -164,7 +190,7 @@ cdef int64_t minimise(
                 scratch.step[k] = -p.alpha[scratch.free[k]]
             for i in range(p.n_candidates):
                 scratch.score_step[i] = -p.scores[i]
-            moved = sweep(p, scratch.free, n_free, slack, &worst)
+            moved = sweep(p, scratch.free, n_free, slack)
             if moved == 0:
                 break
             n_steps += moved
@@ -175,45 +201,68 @@ cdef int64_t minimise(
     return n_steps
 
 
-cdef int64_t sweep(
-    Problem* p, const int32_t* which, Py_ssize_t n, double slack, double* worst
-) noexcept nogil:
-    """Visit triplets in turn and solve (angular-step) for those that violate.
+cdef int64_t sweep_all(Problem* p, double slack, double* worst) noexcept nogil:
+    """Visit all triplets in turn and solve (angular-step) for those that violate.
 
     Return the number of changes, and in `worst` the largest violation.
     """
+    cdef Py_ssize_t t = 0, end
+    cdef int64_t moved = 0
+    cdef double g
+    worst[0] = 0.0
+    while t < p.n_triplets:
+        end = p.run_end[t]
+        if count_violations(
+            p.scores[p.relevant[t]], p.scores + p.irrelevant[t], p.alpha + t, end - t,
+            p.C, slack,
+        ) == 0:
+            t = end
+        while t < end:
+            g = gradient(p, t)
+            if is_violated(p, t, g, slack):
+                worst[0] = max(worst[0], fabs(g))
+                moved += move(p, t, g)
+            t += 1
+    return moved
+
+
+cdef int64_t sweep(
+    Problem* p, const int32_t* which, Py_ssize_t n, double slack
+) noexcept nogil:
+    """Visit some triplets as `sweep_all` does; return the number of changes."""
     cdef Py_ssize_t k, t
     cdef int64_t moved = 0
-    cdef double g, wrong, alpha
-    worst[0] = 0.0
+    cdef double g
     for k in range(n):
-        t = k if which == NULL else which[k]
+        t = which[k]
         g = gradient(p, t)
-        wrong = violation(p, t, g)
-        if wrong <= slack:
-            continue
-        worst[0] = max(worst[0], wrong)
-        alpha = min(max(p.alpha[t] - g * p.inverse[t], 0.0), p.C)
-        if alpha == p.alpha[t]:
-            continue
-        add_difference(
-            p.scores, alpha - p.alpha[t],
-            p.gram + p.relevant[t] * p.n_candidates,
-            p.gram + p.irrelevant[t] * p.n_candidates, p.n_candidates)
-        p.alpha[t] = alpha
-        moved += 1
+        if is_violated(p, t, g, slack):
+            moved += move(p, t, g)
     return moved
+
+
+cdef inline bint move(Problem* p, Py_ssize_t t, double g) noexcept nogil:
+    """Solve (angular-step) for a triplet; return whether it changes."""
+    cdef double alpha = min(max(p.alpha[t] - g * p.inverse[t], 0.0), p.C)
+    if alpha == p.alpha[t]:
+        return False
+    add_difference(
+        p.scores, alpha - p.alpha[t],
+        p.gram + p.relevant[t] * p.n_candidates,
+        p.gram + p.irrelevant[t] * p.n_candidates, p.n_candidates)
+    p.alpha[t] = alpha
+    return True
 
 
 cdef inline double gradient(Problem* p, Py_ssize_t t) noexcept nogil:
     return p.scores[p.relevant[t]] - p.scores[p.irrelevant[t]] - 1.0
 
 
-cdef inline double violation(Problem* p, Py_ssize_t t, double g) noexcept nogil:
-    """Return the violation (angular-kkt), which is zero if alpha is at its bound."""
-    if (g > 0.0 and p.alpha[t] == 0.0) or (g < 0.0 and p.alpha[t] == p.C):
-        return 0.0
-    return fabs(g)
+cdef inline bint is_violated(
+    Problem* p, Py_ssize_t t, double g, double slack
+) noexcept nogil:
+    """Return whether (angular-kkt) is violated by more than `slack`."""
+    return fabs(g) > slack and (p.alpha[t] > 0.0 if g > 0.0 else p.alpha[t] < p.C)
 
 
 cdef bint extrapolate(
