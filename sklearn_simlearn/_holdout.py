@@ -47,6 +47,9 @@ LOSS_AT_1 = 3.0
 # held-out queries, since few queries underestimate the error of the best candidate.
 FEW = 10
 
+# A candidate whose measures are all above 1 less this cannot be improved further.
+PERFECT = 0.001
+
 ndcg_at_10 = MEASURES["ndcg"].bind(k=10)
 precision_at_1 = MEASURES["precision"].bind(k=1)
 
@@ -134,7 +137,8 @@ def choose(
     path : callable
         ``path(train, rng)``, with the rows to learn from, yields candidates one by one,
         each as a named tuple of settings and the encoder that was learned with them.
-        The first is `START`. A candidate that is missing in some fold is skipped. With
+        The first is `START`. A candidate that is missing in some fold is skipped. If
+        there is only one fold, a candidate that ranks perfectly is the last. With
         `race`, it is called as ``path(train, rng, dropped)`` and need not yield
         candidates that are in the set `dropped`.
 
@@ -180,6 +184,8 @@ def choose(
                 judge.record(candidate, encoder)
                 if advance("hold-out"):
                     return judge.choose()
+                if len(folds) == 1 and judge.is_perfect(candidate):
+                    break
             if drops:
                 dropped |= judge.find_losers()
     return judge.choose()
@@ -247,6 +253,14 @@ class Judge:
                 p1_all = p1_dense
             measures = Measures(quality, p1, p1_dense, p1_all)
         self.measures[-1][candidate] = measures
+
+    def is_perfect(self, candidate) -> bool:
+        """Return whether no candidate can rank the held-out items of this fold better.
+
+        Learners yield cheap candidates first, so that easy problems cost less.
+        """
+        measures = self.measures[-1][candidate]
+        return all(values.mean() > 1 - PERFECT for values in measures)
 
     def choose(
         self,

@@ -15,7 +15,7 @@ from sklearn_simlearn._core.relevance import PairRelevance, Relevance
 # Values of a block of rows in double precision, so that a block stays in the cache.
 BLOCK = 2**18
 
-# Smallest eigenvalue of W relative to the mean eigenvalue, so that W can be inverted.
+# Smallest shrinkage of W, so that W can be inverted.
 FLOOR = 1e-9
 
 # Variances between classes below this share of the larger of 1 and the largest variance
@@ -155,12 +155,10 @@ def linear_weights(beta: np.ndarray) -> np.ndarray:
 
 
 class Diagonalizer:
-    """Coordinates for several shrinkages of W, from one decomposition of W."""
+    """Coordinates for several shrinkages of W; each is computed once."""
 
     def __init__(self, moments: Moments):
         self.moments = moments
-        values, self.V = linalg.eigh(moments.within, driver="evd")
-        self.values = np.maximum(values, 0)
         self._known: dict[float, Coordinates] = {}
 
     def __call__(self, shrinkage: float) -> Coordinates:
@@ -170,12 +168,11 @@ class Diagonalizer:
         return self._known[shrinkage]
 
     def _diagonalize(self, shrinkage):
-        values, moments = self.values, self.moments
-        scale = values.mean() or np.trace(moments.total) / len(values) or 1.0
-        values = (1 - shrinkage) * values + shrinkage * scale
-        whitening = self.V / np.sqrt(np.maximum(values, FLOOR * scale))
-        between = whitening.T @ moments.between @ whitening
-        beta, U = linalg.eigh(between, driver="evd")
-        A = np.ascontiguousarray((whitening @ U[:, ::-1]).T)
+        mean, within, between, total = self.moments
+        scale = np.trace(within) / len(within) or np.trace(total) / len(total) or 1.0
+        shrunk = (1 - shrinkage) * within
+        shrunk[np.diag_indices_from(shrunk)] += max(shrinkage, FLOOR) * scale
+        beta, V = linalg.eigh(between, shrunk, driver="gvd")
+        A = np.ascontiguousarray(V[:, ::-1].T)
         beta = np.where(beta > NEGLIGIBLE * max(1.0, beta[-1]), beta, 0)[::-1]
-        return Coordinates(A, A @ moments.mean, beta)
+        return Coordinates(A, A @ mean, beta)

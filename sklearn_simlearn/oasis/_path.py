@@ -260,8 +260,8 @@ class Path:
         }
 
     def _starts(self):
-        """Return where W starts: names and shrinkages; the identity first."""
-        return [(None, None), *((m, s) for s, m in product(SHRINKAGES, self.metrics))]
+        """Return where W starts: names and shrinkages; the identity, slowest, last."""
+        return [*((m, s) for s, m in product(SHRINKAGES, self.metrics)), (None, None)]
 
     def _steps(self, name, shrinkage, dropped):
         """Return the candidates of a start that are not dropped, by `n_triplets`."""
