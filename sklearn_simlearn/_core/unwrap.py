@@ -18,6 +18,7 @@ from sklearn_simlearn._core.dask import PartitionedRows, take_rows
 from sklearn_simlearn._core.encoders import Encoder, storable
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.rows import canonical_csr, unit_rows
+from sklearn_simlearn._core.texts import naming_rows
 from sklearn_simlearn._core.typing import Matrix
 
 
@@ -80,11 +81,13 @@ class Model:
 
     def prepare_queries(self, X):
         """Return queries as the learner takes them; sparse ones as canonical CSR."""
-        return _apply_steps(X, self.query_steps)
+        with naming_rows(X):
+            return _apply_steps(X, self.query_steps)
 
     def prepare_items(self, X):
         """Return items as the learner takes them; sparse ones as canonical CSR."""
-        return _apply_steps(X, self.item_steps)
+        with naming_rows(items=X):
+            return _apply_steps(X, self.item_steps)
 
     def prepare_samples(self, X):
         """Return samples that query each other, as queries and as items."""

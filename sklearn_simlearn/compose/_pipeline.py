@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.sklearn import DocLinkMixin, fit_context, num_samples
 from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.texts import naming_rows
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.unwrap import find_model, list_steps
 from sklearn_simlearn.compose._last import find_last
@@ -228,9 +229,11 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         """
         if isinstance(y, Judgements):
             check_judgements(y, num_samples(X))
-            return self._fit_sides(X, y.documents, y, **params)
+            with naming_rows(X, documents=y.documents):
+                return self._fit_sides(X, y.documents, y, **params)
         if not (self.query_steps or self.document_steps):
-            return super().fit(X, y, **params)
+            with naming_rows(X):
+                return super().fit(X, y, **params)
         if y is not None:
             raise ValueError(
                 "query_steps and document_steps need Judgements as y. With labels, the "
@@ -339,7 +342,8 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         """
         if isinstance(y, Judgements) or self.query_steps or self.document_steps:
             return self.fit(X, y, **params).transform(X)
-        return super().fit_transform(X, y, **params)
+        with naming_rows(X):
+            return super().fit_transform(X, y, **params)
 
     @available_if(_ends_in_transformer)
     def transform(self, X: MatrixLike, **params: Any) -> Matrix:
@@ -358,9 +362,10 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         Q : matrix of shape (n_queries, n_features_out)
             The encoded queries.
         """
-        for step in list_steps(self.query_steps):
-            X = step.transform(X)
-        return super().transform(X, **params)
+        with naming_rows(X):
+            for step in list_steps(self.query_steps):
+                X = step.transform(X)
+            return super().transform(X, **params)
 
     def transform_database(self, X: MatrixLike) -> Matrix:
         """Encode documents, as an inner-product index stores them.

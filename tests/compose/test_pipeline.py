@@ -373,3 +373,35 @@ def test_train_test_split_of_texts(categories):
     model = make_bm25().fit(train, y_train)
     report = retrieval_report(model, test, y_test)
     assert_array_equal(report.query, y_test.query_ids)
+
+
+@pytest.mark.parametrize("value", [None, 3.5, np.nan, ["a"]])
+def test_a_value_that_is_not_a_text_is_named_with_its_row(value):
+    documents, queries = ["red cat", "blue dog", "ships"] * 5, ["cat", "dog", "sea"] * 5
+    y = Judgements(np.eye(15), documents)
+    wrong = [*documents[:4], value, *documents[5:]]
+    model = make_bm25().fit(queries, y)
+    index = SimilarityIndex(model).fit(documents)
+    in_documents = "Row 4 of the documents is "
+    for call, message in (
+        (lambda: make_bm25().fit(wrong), "Row 4 is "),
+        (lambda: make_bm25().fit(wrong, y), "Row 4 is "),
+        (lambda: make_bm25().fit(queries, y.with_documents(wrong)), in_documents),
+        (lambda: model.similarity(wrong, documents), "Row 4 is "),
+        (lambda: model.score(queries, y.with_documents(wrong)), "Row 4 of the items"),
+        (lambda: model.transform(wrong), "Row 4 is "),
+        (lambda: index.add(wrong), "Row 4 of the items is "),
+        (lambda: index.search(wrong), "Row 4 is "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_errors_that_do_not_concern_texts_are_passed_on():
+    def fail(texts):
+        raise TypeError("a defect")
+
+    model = make_retrieval_pipeline(FunctionTransformer(fail), BM25Similarity())
+    for texts in (["a", "b"], [1, None], np.ones((2, 2))):
+        with pytest.raises(TypeError, match="a defect"):
+            model.fit(texts)
