@@ -194,7 +194,7 @@ def compare(pairs, names):
         row.append(show(joined["nDCG@10"] - start["nDCG@10"], "+"))
         row.append(f"{seconds[name] / len(pairs):.1f}" if name in seconds else "")
         rows.append(row)
-    print_table(["", *MEASURES, "to the cosine", "seconds"], rows)
+    print_table(["", *MEASURES, "gain over the cosine", "seconds"], rows)
 
 
 def show(values, sign="", digits=3):
@@ -273,7 +273,7 @@ def measure_split(collection, start, name, size, split, settings, new_documents)
 
 
 def compare_new(names, settings):
-    """Print differences to the cosine on all documents, and on new ones only."""
+    """Print gains over the cosine on all documents, and on new ones only."""
     train, test = read_nfcorpus("train"), read_nfcorpus("test")
     order = np.random.default_rng(0).permutation(train.relevance.shape[1])
     known, new = np.sort(order[::2]), np.sort(order[1::2])
