@@ -1,8 +1,8 @@
-"""OASIS on partitions: train one ranker per stream of shuffled batches; average them.
+"""OASIS on Dask collections: train one ranker per stream of batches, and average them.
 
-The objective is convex in W, so the mean of the rankers is not worse than their average
-(section 5.4 of the paper). The hold-out and the coordinates to learn in need only a
-sample of the data, which one process reads.
+The objective is convex in W, so the objective of the averaged ranker is at most the
+average objective of the rankers (section 5.4 of the paper). The hold-out and the search
+for coordinates need only a sample of the data, which one process reads.
 """
 
 from operator import add
@@ -26,7 +26,7 @@ from sklearn_simlearn.oasis._steps import Rankers, Settings, draw_stream
 
 
 class Lesson:
-    """Parameters with which rankers learn from a batch.
+    """Parameters that all rankers share when they learn from a batch.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ class Lesson:
         Parameters of the steps.
 
     n_models : int
-        Rankers per batch.
+        Number of rankers to train on each batch, and to average.
 
     threshold : float
-        Pairs up to this count as irrelevant.
+        Largest relevance at which two samples count as irrelevant to each other.
 
     coordinates : Coordinates or None
-        Coordinates to learn in; the unchanged samples if None.
+        Conversion of samples into rows to learn from. None uses the samples.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Lesson:
 
 
 class Ranker:
-    """A ranker that learns from one batch after another."""
+    """Matrix that learns from one batch after another, with the history of the fit."""
 
     def __init__(self, W: np.ndarray, n_triplets=0, n_updates=0, losses=()):
         self.W = W
@@ -82,7 +82,11 @@ class Ranker:
 
 
 def learn_batch(lesson, ranker, batch, n_triplets, rng):
-    """Return the ranker after `n_triplets` triplets, the last ones from a batch."""
+    """Return a ranker that has also learned from a batch.
+
+    The ranker visits triplets of the batch until its total is `n_triplets`. If the
+    batch has no triplets, the ranker is returned unchanged.
+    """
     relevance = check_relevance(batch.y)
     if not relevance.find_queries().any():
         return ranker
@@ -105,7 +109,7 @@ def learn_batch(lesson, ranker, batch, n_triplets, rng):
 def learn_rankers(partitions, lesson, W, n_triplets, rng):
     """Return the mean of all rankers and the attributes of the fit.
 
-    Each ranker visits `n_triplets`, spread over the rounds of batches.
+    Each ranker visits `n_triplets` triplets, spread evenly over the rounds of batches.
     """
     from dask import compute, delayed
 
@@ -128,8 +132,8 @@ def learn_rankers(partitions, lesson, W, n_triplets, rng):
     rankers = [r for r, report in zip(rankers, reports, strict=True) if report[0] > 0]
     if not rankers:
         raise ValueError(
-            "y holds no triplet in any of the batches that the partitions of X were "
-            "shuffled into. A triplet has two samples of one class and one of another."
+            "No batch of the shuffled partitions contains a triplet. A triplet needs "
+            "two samples of one class and a sample of another class in y."
         )
     seen, updates, losses = zip(*[r for r in reports if r[0] > 0], strict=True)
     n_points = min(map(len, losses))
@@ -142,7 +146,7 @@ def learn_rankers(partitions, lesson, W, n_triplets, rng):
 
 
 def _mean(values):
-    """Return the mean of delayed matrices; a worker needs at most two at a time."""
+    """Return the mean of delayed matrices; a worker holds at most two at a time."""
     from dask import compute, delayed
 
     n_values = len(values)
@@ -155,7 +159,10 @@ def _mean(values):
 
 
 def learn_plain(oasis, X, y, rng, serve):
-    """Return the fitted attributes of the plain form; `serve` makes a model of W."""
+    """Return the fitted attributes of the plain form.
+
+    ``serve(W)`` returns the attributes of a model with the matrix W.
+    """
     partitions = Partitions(oasis, X, y)
     settings = oasis._settings()._replace(n_jobs=1)
     lesson = Lesson(settings, oasis.n_models, oasis.relevance_threshold, None)
@@ -165,9 +172,9 @@ def learn_plain(oasis, X, y, rng, serve):
 
 
 def learn_held_out(oasis, X, y, rng, make_path):
-    """Return the fitted attributes of the form that held-out samples choose.
+    """Return the fitted attributes of the candidate that the hold-out chooses.
 
-    ``make_path(X, relevance)`` is the path of a sample in memory.
+    ``make_path(X, relevance)`` returns the candidates for a sample in memory.
     """
     partitions = Partitions(oasis, X, y)
     sample = partitions.sample(rng)

@@ -12,7 +12,7 @@ from sklearn_simlearn._core.typing import Matrix
 
 @dataclass(frozen=True, eq=False)
 class Bilinear(Encoder):
-    """q' W x: items are stored unchanged."""
+    """Bilinear form q' W x. Items are stored unchanged."""
 
     W: np.ndarray
 
@@ -29,7 +29,7 @@ class Bilinear(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class Factors(Encoder):
-    """q' L' R x, with R = L if there is only one factor."""
+    """Bilinear form q' L' R x, with R = L if only one factor is given."""
 
     left: np.ndarray
     right: np.ndarray | None = None
@@ -45,12 +45,15 @@ class Factors(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class Dissimilarity(Encoder):
-    """-(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q, from an encoder of q' W x."""
+    """Negative squared distance under W, from an encoder of q' W x.
+
+    -(q - x)' W (q - x) = 2 q' W x - x' W x - q' W q for a symmetric W.
+    """
 
     bilinear: Encoder
 
     def name_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the names of the encoder, and a name of the last two columns."""
+        """Return the names of the bilinear encoder, and names of two more columns."""
         names = self.bilinear.name_columns(names)
         return [*names, "(lengths)", "(lengths)"] if len(names) else ()
 

@@ -48,8 +48,9 @@ class OASIS(PaperFormMixin, TripletLearner):
     r"""Bilinear similarity learned online from triplets.
 
     OASIS [1]_ learns a matrix :math:`W` so that :math:`S_W(q, x) = q^\top W x` ranks
-    samples relevant to the query above all others by a unit margin. Each triplet
-    :math:`(q, x^+, x^-)` changes :math:`W` just enough to satisfy it:
+    samples relevant to a query above all others by a margin of one. Each triplet of a
+    query, a relevant and an irrelevant sample, :math:`(q, x^+, x^-)`, changes :math:`W`
+    just enough to reach the margin, by a step of at most `C`:
 
     .. math::
 
@@ -58,10 +59,10 @@ class OASIS(PaperFormMixin, TripletLearner):
             \frac{\max(0,\, 1 - S_W(q, x^+) + S_W(q, x^-))}
                  {\lVert q \rVert^2 \lVert x^+ - x^- \rVert^2}\right).
 
-    By default, OASIS learns from rows of unit length and hard negatives, serves the
-    cosine under :math:`W`, and moves away from the cosine only as far as this improves
-    the rankings of held-out samples. `from_paper` returns the form of the paper. The
-    derivations are in the :ref:`User Guide <oasis>`.
+    By default, OASIS learns from rows of unit length and hard negatives, and ranks by
+    the cosine under :math:`W`. It mixes this similarity with the plain cosine as far as
+    this improves the rankings of held-out samples. `from_paper` returns the form of the
+    paper. The derivations are in the :ref:`User Guide <oasis>`.
 
     Parameters
     ----------
@@ -69,27 +70,29 @@ class OASIS(PaperFormMixin, TripletLearner):
         Largest step :math:`\tau`. Smaller values resist label noise.
 
     n_triplets : int, default=100_000
-        Number of triplets drawn and visited, each once. There is no convergence
-        criterion. With a `holdout`, it is an upper bound, and held-out samples choose
-        from 1,000, 4,000, 16,000, ... `fit_triplets` does not use it: with a `holdout`,
-        held-out queries choose from 1,000, 4,000, ... and all of the given triplets, in
-        random order; without a `holdout`, all are visited in their order.
+        Number of triplets to draw and visit. There is no convergence criterion. With a
+        `holdout`, this is an upper bound: held-out samples choose among 1,000, 4,000
+        and 16,000 triplets, with ``holdout="samples"`` also 64,000, ... `fit_triplets`
+        does not use it. With a `holdout`, held-out queries choose among 1,000, 4,000,
+        ... and all of the given triplets, in random order. Otherwise all given triplets
+        are visited in their order.
 
     holdout : str, int or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        Kind of samples that are held out to decide how far to move away from the cosine
-        (of tf-idf if `X` holds counts): whole classes, for queries of classes that are
-        not in `y`; or samples, for queries of the classes in `y`. Unless `y`
-        holds judgements, metrics in closed form are also tried as a start of :math:`W`.
-        None learns the plain form from all `n_triplets`: the rows of `X` without
-        scaling, random negatives, and :math:`W` itself. An int also learns the plain
-        form, and holds out this number of samples of each class, at least two. They
-        query each other after every 10,000 triplets, and the best :math:`W` is kept.
+        Kind of samples that are held out to decide how far to move away from the start,
+        the cosine (of tf-idf if `X` holds counts). Hold out whole classes ("objects")
+        if future queries are of classes that are not in `y`, or "samples" if they are
+        of the classes in `y`. Unless `y` holds judgements, metrics in closed form are
+        also tried as initial :math:`W`. None learns the plain form from `n_triplets`
+        triplets: rows of `X` without scaling, random negatives, and the similarity
+        :math:`q^\top W x`. An int also learns the plain form. It holds out this number
+        of samples of each class, at least two, which query each other after every
+        10,000 triplets, and keeps the best :math:`W`.
 
     symmetric : {None, "final", "online", "dissimilarity"}, default=None
-        Symmetry of the :math:`W` of the plain form: none;
-        :math:`(W + W^\top) / 2` at the end; the same after every step; or learn
-        :math:`S_W(q, x) = -(q - x)^\top W (q - x)` instead.
+        Symmetry of the :math:`W` of the plain form. None does not enforce it. "final"
+        takes :math:`(W + W^\top) / 2` at the end, "online" after every step.
+        "dissimilarity" learns :math:`S_W(q, x) = -(q - x)^\top W (q - x)` instead.
 
     psd : {None, "final"} or int, default=None
         Project the :math:`W` of the plain form onto the symmetric positive
@@ -97,16 +100,16 @@ class OASIS(PaperFormMixin, TripletLearner):
         the end. `transform` then embeds queries and items in the same space.
 
     n_components : int, default=None
-        Number of dimensions to keep, of the embedding or, in the plain form, of a
-        factorisation of :math:`W`.
+        Number of dimensions of the embedding to keep; in the plain form, rank of a
+        factorisation of :math:`W`. None keeps all.
 
     n_models : int, default=1
-        Number of rankers to train on independent triplets, `n_triplets` each. Their
-        matrices are averaged.
+        Number of rankers to train and average. Each draws its own `n_triplets`
+        triplets.
 
     relevance_threshold : float, default=0.0
-        With a relevance matrix, the joint probability up to which two samples count as
-        irrelevant to each other.
+        Largest joint probability at which two samples count as irrelevant to each
+        other, if `y` is a relevance matrix.
 
     n_jobs : int, default=None
         Number of rankers to train at a time, by the current joblib backend. In a
@@ -119,11 +122,11 @@ class OASIS(PaperFormMixin, TripletLearner):
     Attributes
     ----------
     share_ : float
-        Share of the start in the similarity; 1 if the start is kept. This attribute and
-        those up to `idf_` are not set in the plain form.
+        Share of the start in the similarity; 1 if the start is kept. The plain form
+        sets neither this attribute nor those from `offset_` to `idf_`.
 
     components_ : ndarray of shape (n_components, n_features)
-        The embedding of rows of unit length; not set if `share_` is 1. In the
+        Matrix that embeds rows of unit length. Not set if `share_` is 1. In the
         plain form with `psd`, ``components_.T @ components_`` is :math:`W`, or its best
         approximation of rank `n_components`.
 
@@ -159,7 +162,7 @@ class OASIS(PaperFormMixin, TripletLearner):
 
     n_triplets_ : int
         Number of triplets that each ranker has visited, over all calls of
-        `partial_fit`. With an int as `holdout`, those that led to `W_`.
+        `partial_fit`. With an int as `holdout`, number of triplets up to the best `W_`.
 
     n_updates_ : int
         Number of these triplets that changed :math:`W`, over all rankers.
@@ -171,22 +174,22 @@ class OASIS(PaperFormMixin, TripletLearner):
 
     Notes
     -----
-    With a `holdout`, data of more than 500 features is projected on its 500 leading
-    directions first, so that the cost of a triplet is bounded; the start keeps all
-    features. Then `transform` gives the learned columns after those of the start.
+    With a `holdout`, data of more than 500 features is projected onto its 500 leading
+    directions first, which bounds the cost of a triplet. The start uses all features.
+    `transform` returns the columns of the start followed by the learned columns.
 
     If `X` is a Dask array or DataFrame, `fit` shuffles its partitions into up to 16
-    streams of batches, trains one ranker per stream on the cluster, with `n_triplets`
-    triplets each, and averages the rankers. A sample of about 20,000 rows serves as
-    hold-out and to find the directions to learn in. See
+    streams of batches. It trains one ranker per stream on the cluster, with
+    `n_triplets` triplets each, and averages the rankers. A sample of about 20,000 rows
+    is used for the hold-out and to find the leading directions. See
     :ref:`the User Guide <scaling>`.
 
-    In the plain form a triplet costs ``O(n_features ** 2)`` for dense data, done in
-    blocks by BLAS, and for sparse data the number of non-zeros of the query times those
-    of the other two. :math:`W` takes ``n_features ** 2`` numbers. Memory does not
-    depend on `n_triplets`.
+    In the plain form, a triplet costs ``O(n_features ** 2)`` time for dense data. For
+    sparse data, the time is proportional to the number of non-zeros of the query times
+    that of the other two samples. :math:`W` holds ``n_features ** 2`` numbers. Memory
+    does not depend on `n_triplets`.
 
-    BLAS uses one thread while training, so that results do not depend on the number of
+    BLAS uses one thread during training, so results do not depend on the number of
     cores.
 
     References
@@ -236,7 +239,7 @@ class OASIS(PaperFormMixin, TripletLearner):
         C: float = 0.1,
         *,
         n_triplets: int = 100_000,
-        holdout: str | None = "auto",
+        holdout: str | int | None = "auto",
         symmetric: Literal["final", "online", "dissimilarity"] | None = None,
         psd: Literal["final"] | int | None = None,
         n_components: int | None = None,
@@ -313,23 +316,23 @@ class OASIS(PaperFormMixin, TripletLearner):
     def partial_fit(
         self, X: MatrixLike, y: TargetLike, *, n_features: int | None = None
     ) -> Self:
-        """Continue learning, from `n_triplets` triplets of a batch of samples.
+        """Continue learning from `n_triplets` triplets of a batch of samples.
 
-        This is the plain form, regardless of `holdout`, since a stream has no data to
+        Learns the plain form, regardless of `holdout`, since a stream has no data to
         hold out. After a `fit` with a `holdout`, learning starts from the beginning.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             A batch of samples; or a Dask collection, whose partitions are shuffled into
-            batches that are learned from one after the other, on the cluster.
+            batches. The cluster learns from one batch after the other.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Its labels or relevance matrix. Triplets are formed within the batch.
+            Labels or relevance matrix. Triplets are formed within the batch.
 
         n_features : int, default=None
-            Width of the data, if a sparse batch may be narrower: the columns it lacks
-            count as zero.
+            Number of features of the data. A sparse batch may have fewer columns; the
+            missing ones count as zero.
 
         Returns
         -------
@@ -360,8 +363,7 @@ class OASIS(PaperFormMixin, TripletLearner):
     ) -> Self:
         """Continue learning the plain form from given triplets, as `partial_fit` does.
 
-        A batch has no data to hold out, so a warning is raised unless `holdout` is
-        None.
+        Nothing is held out. A warning is raised unless `holdout` is None.
 
         Parameters
         ----------
@@ -369,10 +371,10 @@ class OASIS(PaperFormMixin, TripletLearner):
             A batch of samples.
 
         triplets : array-like of shape (n_triplets, 3)
-            Rows of `X`: a query, a sample relevant to it, and one that is less so.
+            Rows of `X`: a query, a relevant sample, and a less relevant sample.
 
         n_features : int, default=None
-            Width of the data, if a sparse batch may be narrower.
+            Number of features of the data. A sparse batch may have fewer columns.
 
         Returns
         -------
@@ -394,7 +396,7 @@ class OASIS(PaperFormMixin, TripletLearner):
         check_is_fitted(self)
         if not hasattr(self, "W_"):
             raise AttributeError(
-                "Only the plain form has W_ and symmetry_index_: set holdout=None."
+                "Only the plain form has W_ and symmetry_index_. Set holdout=None."
             )
         norm = linalg.norm(self.W_)
         return float(linalg.norm((self.W_ + self.W_.T) / 2) / norm) if norm else 1.0
@@ -414,9 +416,10 @@ class OASIS(PaperFormMixin, TripletLearner):
         return self._learn_plain(X, [stream], advance, n_triplets=len(triplets))
 
     def _learn_plain(self, X, streams, advance, *, n_triplets=None, validation=None):
-        """Visit the triplets of the streams, one per ranker; continue from W if given.
+        """Learn from one stream of triplets per ranker; return the fitted attributes.
 
-        With a `validation`, return the attributes of the best model so far.
+        Learning continues from `W_` if that is set. A `validation` chooses the best of
+        the models after every interval.
         """
         rankers = Rankers(self._first_W(X), X, streams, self._settings())
         n_triplets_before = getattr(self, "n_triplets_", 0)
@@ -458,8 +461,8 @@ class OASIS(PaperFormMixin, TripletLearner):
         gib = n_features**2 * X.dtype.itemsize / 2**30
         if gib > MAX_GIB:
             raise ValueError(
-                f"The plain W of {n_features} features would take {gib:.3g} GiB, more "
-                f"than {MAX_GIB}. Set a holdout, which learns in a few hundred "
+                f"W of {n_features} features would take {gib:.3g} GiB, more than "
+                f"{MAX_GIB} GiB. Set a holdout, which learns in a few hundred "
                 "directions, or reduce the number of features."
             )
         return np.eye(n_features, dtype=X.dtype)
@@ -484,7 +487,7 @@ class OASIS(PaperFormMixin, TripletLearner):
 
 
 def _factorise(W, rank):
-    """Return the factors of the best approximation of a rank: left.T @ right."""
+    """Return left and right; left.T @ right is the best approximation of this rank."""
     if 4 * rank < W.shape[0]:
         U, s, Vt = svds(W, k=rank, v0=np.ones(W.shape[0], dtype=W.dtype))
         U, s, Vt = U[:, ::-1], s[::-1], Vt[::-1]

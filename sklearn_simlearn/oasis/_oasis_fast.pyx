@@ -21,16 +21,16 @@ cdef enum:
 
 
 def take_steps(
-    double[::1] margin,                  # in, out: <V_t, W> as the block begins
-    const floating[:, ::1] gram,         # in: <V_t, what a unit step along V_s adds>
+    double[::1] margin,                  # in, out: <V_t, W> at the start of the block
+    const floating[:, ::1] gram,         # in: increase of <V_t, W> by a unit step s
     const double[::1] norm2,             # in: |V_t|^2
     double C,
     floating[::1] tau,                   # out
 ):
     """Compute the steps of a block of triplets, one after the other.
 
-    By (oasis-block) the margin of triplet t has grown by sum_s tau_s gram[s, t] when
-    its turn comes. Returns the sum of the hinge losses and the number of steps.
+    (oasis-block)  The steps before triplet t increase its margin by
+    sum_s tau_s gram[s, t]. Returns the sum of the hinge losses and the number of steps.
     """
     cdef Py_ssize_t n = margin.shape[0], s, t, n_updates = 0
     cdef double hinge, loss = 0.0, step
@@ -61,10 +61,10 @@ def sweep_sparse(
     int learned,
     Py_ssize_t longest,
 ):
-    """Visit the triplets once, in order, updating the dense W in place.
+    """Visit the triplets once, in order, and update the dense W in place.
 
-    No row of the data has more than `longest` entries. Returns the sum of the hinge
-    losses, each taken before its own update, and the number of updates.
+    `longest` is the largest number of entries of a row. Returns the sum of the hinge
+    losses, each computed before its own update, and the number of updates.
     """
     cdef Py_ssize_t d = W.shape[1], t, n_q, n_a, n_b, n_updates = 0
     cdef int64_t q, positive, negative
@@ -189,8 +189,11 @@ cdef double bilinear(
     const floating* x, const index_t* x_index, Py_ssize_t n_x,
     const floating* y, const index_t* y_index, Py_ssize_t n_y,
 ) noexcept nogil:
-    """Return x' W y. Four rows of W are read at a time, so that y is read once for
-    them and four cache misses overlap."""
+    """Return x' W y.
+
+    Four rows of W are read at a time, so that y is read once for them and four cache
+    misses overlap.
+    """
     cdef Py_ssize_t i = 0, j
     cdef const floating* r0
     cdef const floating* r1

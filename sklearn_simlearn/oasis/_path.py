@@ -1,8 +1,8 @@
-"""Embeddings between the cosine and OASIS, from which held-out samples choose.
+"""Candidates between the cosine and OASIS, from which held-out samples choose.
 
 OASIS learns here from rows of unit length in a few hundred coordinates. The positive
 part of W embeds the rows. The similarity is the cosine of the embedded rows, mixed with
-the similarity of the start:
+the initial similarity, the start:
 
     (oasis-cosine)  s(q, x) = (1 - share) <e(q), e(x)> + share <q, x>,
     e(x) = A (x - m) / |A (x - m)|, A' A = the positive part of W.
@@ -36,27 +36,28 @@ from sklearn_simlearn.oasis._steps import (
     positive_factor,
 )
 
-# Steps need no more precision. Single precision takes half the time.
+# Single precision halves the time of the steps, and is precise enough.
 DTYPE = np.float32
 
 # Negatives drawn for each pair; the hardest is taken. 5 to 20 give similar results.
 N_NEGATIVES = 10
 
-# Factor between the numbers of triplets to choose from.
+# Numbers of triplets to choose from: the smallest, and the factor between them.
 FIRST, FACTOR = 1000, 4
 
-# More triplets did not help with new objects.
+# Largest number of triplets for new objects. More did not help.
 MAX_FOR_OBJECTS = 16_000
 
-# Triplets to visit from a metric in closed form, which needs few.
+# Number of triplets to visit if W starts from a metric in closed form.
 AFTER_METRIC = 4000
 
-# Metrics in closed form to start from, for new and for known classes, and how much the
-# covariance within classes is shrunk. On known classes, whitening has not helped.
+# Metrics in closed form to start from, for new and for known classes, and shrinkages of
+# the covariance within classes. For known classes, whitening has not helped.
 METRICS = ("whitened", "discriminant")
 METRICS_OF_KNOWN = ("discriminant",)
 SHRINKAGES = (0.1, 0.5)
 
+# Shares of the start in the similarity.
 SHARES = (0.0, 0.3, 0.6, 0.9)
 
 
@@ -66,7 +67,7 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     metric : str or None
-        One of `METRICS`, where W starts; None for the identity.
+        One of `METRICS`, from which W starts; None for the identity.
 
     shrinkage : float or None
         Shrinkage of the covariance within classes, for the metric.
@@ -88,8 +89,8 @@ class Coordinates(NamedTuple):
     """Conversion of samples into the rows that OASIS learns from."""
 
     start: Start
-    directions: Affine | None  # None if the data has few features
-    metric: Affine | None = None  # where W starts; the identity if None
+    directions: Affine | None  # leading directions; None if the data has few features
+    metric: Affine | None = None  # metric from which W starts; None for the identity
 
     def __call__(self, X: Matrix) -> np.ndarray:
         """Return the rows to learn from."""
@@ -97,7 +98,7 @@ class Coordinates(NamedTuple):
         return rows if self.metric is None else self.metric.items(rows)
 
     def embed(self, W: np.ndarray, n_components: int | None) -> Affine:
-        """Return the map of projected rows by the positive part of W."""
+        """Return the map that embeds projected rows by the positive part of W."""
         A = positive_factor(W)[:n_components]
         return Affine(A, np.zeros(len(A), dtype=A.dtype)).after(self.metric)
 
@@ -123,16 +124,16 @@ class Path:
         Number of dimensions of the embedding to keep.
 
     known_classes : bool
-        Whether future queries are of these classes, not of others.
+        True if future queries are of the classes of the samples.
 
     threshold : float
-        Pairs up to this count as irrelevant.
+        Largest relevance at which two samples count as irrelevant to each other.
 
     settings : Settings
         Settings of the steps.
 
     triplets : ndarray of shape (n_triplets, 3), default=None
-        Triplets to learn from; they are drawn if None.
+        Triplets to learn from. If None, triplets are drawn.
     """
 
     def __init__(
@@ -167,9 +168,9 @@ class Path:
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator, dropped: Container = ()
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows.
+        """Yield the candidates, each with the encoder that it learns from some rows.
 
-        Candidates in `dropped` are left out.
+        Candidates in `dropped` are skipped.
         """
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
@@ -208,7 +209,7 @@ class Path:
         rng: np.random.Generator,
         advance: Callable[..., bool],
     ) -> dict:
-        """Return the fitted attributes; learn from all samples with the candidate."""
+        """Learn from all samples with the candidate; return the fitted attributes."""
         coordinates, rows = self.coordinates(candidate, rng)
         if candidate is START:
             return describe_start(coordinates.start)
@@ -246,7 +247,7 @@ class Path:
     ) -> dict:
         """Return the attributes of a model that has learned W."""
         embedding = coordinates.embed(W, self.n_components)
-        # One map instead of two, so that rows are encoded in one step.
+        # Compose both maps, so that rows are encoded by one product.
         embedding = embedding.after(coordinates.directions).astype(self.X.dtype)
         learned = Chain(coordinates.start, embedding)
         return {
@@ -260,11 +261,14 @@ class Path:
         }
 
     def _starts(self):
-        """Return where W starts: names and shrinkages; the identity, slowest, last."""
+        """Return the metrics from which W starts, with shrinkages.
+
+        The identity comes last, as it is the slowest.
+        """
         return [*((m, s) for s, m in product(SHRINKAGES, self.metrics)), (None, None)]
 
     def _steps(self, name, shrinkage, dropped):
-        """Return the candidates of a start that are not dropped, by `n_triplets`."""
+        """Return the candidates with a metric that are not dropped, by `n_triplets`."""
         steps: dict[int, list[Candidate]] = {}
         for n_triplets, share in product(self._checkpoints(name), SHARES):
             candidate = Candidate(name, shrinkage, n_triplets, share)
@@ -317,8 +321,8 @@ def make_metric(diagonalize: Diagonalizer, name: str, shrinkage: float) -> Affin
     """Return the map of a metric in closed form: (oasis-metrics).
 
     "whitened" makes the covariance within classes the identity. "discriminant" also
-    weighs the coordinates by the variance between classes, as the two-covariance model
-    does, so that those that do not vary are left out.
+    weighs each coordinate by its variance between classes, as the two-covariance model
+    does, and drops coordinates without such variance.
     """
     coordinates = diagonalize(shrinkage)
     weights = np.ones(len(coordinates.beta))

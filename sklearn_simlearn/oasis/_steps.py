@@ -14,26 +14,28 @@ from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
 
-# Codes of the kernel. "final" learns as None does and projects at the end.
+# Codes of the kernel. "final" learns like None and makes W symmetric at the end.
 LEARNED = {None: 0, "final": 0, "online": 1, "dissimilarity": 2}
 
 # Triplets between two callbacks, and between two points of the loss curve.
 INTERVAL = 10_000
 
-# Triplets drawn together. A stream does not depend on the number taken at a time.
+# Number of triplets drawn together, so that a stream is the same for any sizes of the
+# requests.
 DRAWN_TOGETHER = 5000
 
-# Triplets of sparse rows per call of the kernel; few, so that Ctrl-C is handled soon.
+# Number of triplets of sparse rows per call of the kernel; small, so that Ctrl-C is
+# handled soon.
 SPARSE_BLOCK = 1000
 
-# Share of non-zeros from which blocks of dense rows are faster than sparse rows.
+# Smallest share of non-zeros at which blocks of dense rows are faster than sparse rows.
 DENSE_FROM = 0.1
 
 Stream = Callable[[int], np.ndarray]
 
 
 def draw_stream(sampler: Any, rng: np.random.Generator, n_negatives: int = 1) -> Stream:
-    """Return a stream of triplets: query, relevant, and irrelevant rows to choose."""
+    """Return a stream of triplets; each has `n_negatives` irrelevant rows."""
     left = np.empty((0, 2 + n_negatives), dtype=np.int64)
 
     def draw():
@@ -110,7 +112,7 @@ class Rankers:
         return sum(others, first) / len(self.matrices) if others else first
 
     def learn_up_to(self, n_triplets: int) -> Iterator[None]:
-        """Visit triplets until each ranker has seen `n_triplets`, with pauses."""
+        """Visit up to `n_triplets` triplets per ranker in total; yield in between."""
         while self.n_triplets < n_triplets:
             n = min(INTERVAL, n_triplets - self.n_triplets)
             loss = self._visit(n)
@@ -118,7 +120,10 @@ class Rankers:
             yield
 
     def _visit(self, n_triplets):
-        """Visit the next triplets of each ranker; with an int `psd`, project."""
+        """Visit the next triplets of each ranker; return the sum of the losses.
+
+        With an int `psd`, project the matrices after every `psd` triplets.
+        """
         psd = self.settings.psd
         loss = 0.0
         while n_triplets > 0:
@@ -135,7 +140,8 @@ class Rankers:
         return loss
 
     def _sweep(self, n_triplets):
-        # Backends other than threads may send equal matrices as one object.
+        # If a backend does not share memory, equal matrices may arrive as one object.
+        # Then `sweep` copies them.
         backend, _ = get_active_backend(prefer="threads")
         in_place = getattr(backend, "supports_sharedmem", False)
         settings = self.settings
@@ -150,9 +156,9 @@ class Rankers:
 
 
 def positive_factor(W: np.ndarray) -> np.ndarray:
-    """Return A of the nearest symmetric positive semi-definite matrix A' A.
+    """Return A, where A' A is the symmetric positive semi-definite matrix nearest to W.
 
-    Its rows are orthogonal, the longest first.
+    The rows of A are orthogonal, the longest first.
     """
     eigenvalues, vectors = linalg.eigh((W + W.T) / 2)
     keep = eigenvalues > max(0, eigenvalues[-1]) * len(W) * np.finfo(W.dtype).eps
@@ -163,14 +169,14 @@ def positive_factor(W: np.ndarray) -> np.ndarray:
 def sweep(W, X, triplets, C, learned, in_place=True):
     """Visit the triplets in order; return W, the sum of losses, the number of steps.
 
-    W is updated in place, or copied first. Of several negatives, the most similar one
-    is taken, which needs dense rows.
+    If `in_place`, W is updated in place. If a triplet has several negatives, the most
+    similar one is used; this needs dense rows.
     """
     if not in_place:
         W = W.copy()
     if sparse.issparse(X) and X.nnz < DENSE_FROM * X.shape[0] * X.shape[1]:
         return W, *_sweep_sparse(W, X, triplets, C, learned)
-    # `fit` has set one thread already, but this may be another process.
+    # `fit` has limited BLAS to one thread, but this may be another process.
     with one_blas_thread():
         return W, *_sweep_dense(W, X, triplets, C, learned)
 
@@ -191,11 +197,11 @@ def _sweep_sparse(W, X, triplets, C, learned):
 
 
 def _sweep_dense(W, X, triplets, C, learned):
-    """Compute blocks of triplets by matrix products, with exactly the same steps.
+    """Visit blocks of triplets by matrix products, with the steps of single triplets.
 
     (oasis-block)  Within a block, the margin of triplet t is <V_t, W> at the start of
-    the block plus the contribution of the steps since, sum_s tau_s <V_t, V_s>. Both are
-    products of stacked rows, and so is the sum of all steps.
+    the block plus the contribution of the earlier steps, sum_s tau_s <V_t, V_s>. Both
+    terms, and the sum of all steps, are products of stacked rows.
     """
     gemm = linalg.blas.get_blas_funcs("gemm", (W,))
     block = int(np.clip(X.shape[1] // 3, 64, 256))
@@ -232,7 +238,7 @@ def _sweep_dense(W, X, triplets, C, learned):
         n_updates += n_moves
         moved = tau > 0
         for left, right, sign in pairs:
-            # W' += right' (tau left), in place: the transpose of W is in BLAS's order.
+            # W' += right' (tau left), in place: W.T is column-major, as BLAS needs.
             step = (sign * tau[moved])[:, None] * left[moved]
             gemm(1.0, right[moved].T, step.T, 1.0, W.T, trans_b=True, overwrite_c=True)
     return total_loss, n_updates
@@ -243,7 +249,7 @@ def _take(X, rows):
 
 
 def _hardest(X, qW, negatives):
-    """Return the negative of each query that is most similar by W."""
+    """Return, for each query, the negative that is most similar under W."""
     if negatives.shape[1] == 1:
         return negatives[:, 0]
     similarity = np.matmul(X[negatives], qW[:, :, None])[:, :, 0]

@@ -630,7 +630,7 @@ def test_symmetry_index(words, planted):
     oasis.fit(X, y).W_ = np.array([[0.0, 3.0], [1.0, 0.0]])
     assert_allclose(oasis.symmetry_index_, np.sqrt(8 / 10))
     oasis = OASIS(n_triplets=1000, random_state=0).fit(*planted)
-    with pytest.raises(AttributeError, match="set holdout=None"):
+    with pytest.raises(AttributeError, match="Set holdout=None"):
         oasis.symmetry_index_  # noqa: B018
 
 
