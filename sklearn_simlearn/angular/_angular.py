@@ -31,10 +31,11 @@ from sklearn_simlearn.angular._dual import Dual
 from sklearn_simlearn.angular._encoder import QueryMatrices, to_dense
 from sklearn_simlearn.base import TripletLearner
 
-# Shares of the query in its surrogate, from which the hold-out chooses.
+# Shares of the query in its surrogate that the hold-out tries.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
-# References in each fold of objects, which bounds the cost of the folds.
+# Largest number of references in a fold, unless samples are held out. It bounds the
+# cost of the hold-out.
 MAX_FOLD_REFERENCES = 500
 
 # Smallest tolerance in a fold. More precision does not change the choice.
@@ -51,11 +52,11 @@ class Setting(NamedTuple):
 class AngularBilinearRanker(PaperFormMixin, TripletLearner):
     r"""Bilinear similarity with a separate matrix for every query.
 
-    For each of many *reference queries* :math:`q`, a matrix :math:`W_q` is learned from
-    a few labelled candidates, so that :math:`q^\top W_q x` ranks the relevant
-    candidates :math:`x_i` above the others :math:`x_j` by a unit margin. With few
-    candidates, a ranking SVM overfits. Therefore the angle between :math:`W_q` and the
-    identity is also kept small [1]_:
+    The ranker learns a matrix :math:`W` for each of many *reference queries* :math:`q`
+    from a few labelled candidates. The score :math:`q^\top W x` ranks the relevant
+    candidates :math:`x_i` above the others :math:`x_j` by a margin of one. With few
+    candidates, a ranking SVM overfits. Therefore the angle between :math:`W` and the
+    identity is also penalised [1]_:
 
     .. math::
 
@@ -63,14 +64,15 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             - \tfrac{\sigma}{2 d} (\operatorname{tr} W)^2
             + C \sum_{i, j} \max(0,\, 1 - q^\top W (x_i - x_j)) .
 
-    A new query takes the mean of the normalised matrices of its nearest references. Its
-    *surrogate* :math:`(1 - s) W^\top q + s q` is compared with the stored items by the
-    cosine, so one static index serves all queries and all learned matrices. Held-out
-    samples choose the form of :math:`W` and the share :math:`s` of the query. If
-    nothing helps, the query itself is used. `from_paper` returns the form of the paper.
-    The derivation is in the :ref:`User Guide <angular>`.
+    The matrix of a new query is the mean of the normalised matrices of its nearest
+    references. The items are ranked by their cosine with the *surrogate* of the query,
+    :math:`(1 - s) W^\top q + s q`. The stored items do not depend on :math:`W`, so one
+    index serves all queries. Held-out samples choose the form of :math:`W` and the
+    share :math:`s` of the query. If no :math:`W` helps, the query itself is used.
+    `from_paper` returns the form of the paper. The derivation is in the
+    :ref:`User Guide <angular>`.
 
-    Rows are scaled to unit length. Counts are weighted first: see `idf_`.
+    Rows are scaled to unit length. Counts are weighted first; see `idf_`.
 
     Parameters
     ----------
@@ -78,9 +80,9 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         Weight of the hinge loss of a triplet.
 
     sigma : float, default=0.95
-        Weight :math:`\sigma` of the angle, at least 0 and below 1. Zero is the plain
-        ranking SVM. Close to one, every matrix except a multiple of the identity is
-        penalised heavily.
+        Weight :math:`\sigma` of the angle, from 0 to less than 1. Zero is the plain
+        ranking SVM. A value close to one heavily penalises every matrix except
+        multiples of the identity.
 
     matrix : {"auto", "diagonal", "full"}, default="auto"
         Form of :math:`W`. A full matrix is a multiple of the identity plus a matrix of
@@ -94,34 +96,34 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
     references : {"random", "medoids", "centers"} or array-like, default="random"
         Source of the reference queries: samples drawn at random; the samples nearest to
         the centres of k-means; or the centres themselves. A one-dimensional array holds
-        rows of `X`, a two-dimensional one holds queries. For a reference that is not a
-        sample, the relevance to the nearest sample is used. Samples that are relevant
-        to nothing are skipped.
+        row numbers of `X`, a two-dimensional array holds queries. A reference that is
+        not a sample takes its relevance from the nearest sample. Samples without any
+        relevant sample are skipped.
 
     n_references : int, default=2000
         Largest number of references. If there are fewer samples, all of them are
-        references. Not used with an array of `references`.
+        references. Not used if `references` is an array.
 
     candidates : {"balanced", "nearest", "hard", "random"}, default="balanced"
-        Choice of the labelled candidates of a reference: half relevant and half
-        irrelevant at random; the nearest samples of any kind; the nearest relevant and
-        the nearest irrelevant ones, half each; or any samples at random. "balanced" had
-        the highest mean average precision on the sets tried. The paper labels the
-        nearest samples.
+        Choice of the labelled candidates of a reference. "balanced" draws relevant and
+        irrelevant samples at random, half each. "nearest" takes the nearest samples, as
+        the paper does. "hard" takes the nearest relevant and the nearest irrelevant
+        samples, half each. "random" draws any samples. "balanced" had the highest mean
+        average precision on the benchmark data.
 
     n_candidates : int, default=50
         Largest number of candidates per reference. Each relevant candidate forms a
         triplet with each irrelevant candidate.
 
     n_neighbors : int, default=5
-        Number of references from which a new query takes its matrix.
+        Number of nearest references whose matrices are averaged for a new query.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        Kind of future queries, which decides how far to move away from the start:
-        "objects" of new classes, or "samples" of the classes in `y`. Samples of this
-        kind are held out and choose `matrix_` and `share_`. Then the ranker learns
-        from all samples. None uses no share of the query.
+        Kind of samples that are held out to choose `matrix_` and `share_`. Hold out
+        whole classes ("objects") if future queries are of classes that are not in `y`,
+        or "samples" if they are of the classes in `y`. Then the ranker learns from all
+        samples. None holds out nothing and uses a share of 0.
 
     tol : float, default=1e-3
         Largest violation of the optimality conditions, in units of the margin.
@@ -130,34 +132,35 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         Largest number of steps of the solver, in multiples of the number of triplets.
 
     n_jobs : int, default=None
-        Threads of k-means and over the references. It does not change the result.
+        Number of threads. It does not change the result.
 
     random_state : int, RandomState instance or None, default=None
-        Decides what is held out, and draws the references and the candidates. An int
-        makes `fit` repeatable.
+        Decides which samples are held out, and draws the references and the candidates.
+        An int makes `fit` repeatable.
 
     Attributes
     ----------
     matrix_ : {"diagonal", "full"} or None
-        Form of the matrices. None if the hold-out keeps the start; then the attributes
-        from `reference_queries_` to `violation_` are not set.
+        Form of the matrices. None if the hold-out keeps the start, the cosine with the
+        query itself; then the attributes from `reference_queries_` to `violation_` are
+        not set.
 
     share_ : float
         Share :math:`s` of the query in its surrogate; 1 if the start is kept.
 
     idf_ : ndarray of shape (n_features,) or None
-        Inverse document frequencies, if `X` holds counts. Rows are then those of tf-idf
-        to the power 3/4.
+        Inverse document frequencies if `X` holds counts, else None. Counts are replaced
+        by their tf-idf to the power 3/4.
 
     reference_queries_ : {ndarray, csr_array} of shape (n_references, n_features)
         The references, of unit length.
 
     reference_indices_ : ndarray of shape (n_references,)
-        Rows of `X` that are the references, or that represent them.
+        Row numbers of `X` of the references, or of the samples nearest to them.
 
     directions_ : {ndarray, csr_array} of shape (n_references, n_features)
-        The part :math:`v` of each :math:`W` that is learned; see `identity_weights_`. A
-        single row with ``query_dependent=False`` and a diagonal matrix.
+        The learned part :math:`v` of each :math:`W`; see `identity_weights_`. A single
+        row with ``query_dependent=False`` and a diagonal matrix.
 
     identity_weights_ : ndarray of shape (n_references,)
         The multiple :math:`k` of the identity in each :math:`W`, which is
@@ -169,27 +172,26 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         Frobenius norm of each :math:`W`.
 
     mean_length_ : float
-        Mean length of the references' own surrogates under :math:`W / \lVert W
-        \rVert`, which learned surrogates are divided by.
+        Mean length of :math:`W^\top q / \lVert W \rVert` over the references. The
+        learned part of a surrogate is divided by it.
 
     reference_weights_ : ndarray of shape (n_references, n_features)
         The diagonals :math:`w = v + k` of diagonal matrices.
 
     angles_ : ndarray of shape (n_references,)
-        Angle between each :math:`W` and the identity in radians.
+        Angle between each :math:`W` and the identity, in radians.
 
     n_triplets_ : ndarray of shape (n_references,)
         Number of triplets of each reference.
 
     n_steps_ : ndarray of shape (n_references,)
-        Number of steps of each reference.
+        Number of steps of the solver for each reference.
 
     n_iter_ : int
-        Largest number of steps of a reference, in multiples of its triplets; at least
-        1.
+        Largest number of steps per triplet over all references, at least 1.
 
     dual_objective_ : ndarray of shape (n_references,)
-        Value of the dual problem, to be maximised.
+        Value of the dual objective, which the solver maximises.
 
     dual_gap_ : ndarray of shape (n_references,)
         Difference between the primal and the dual objective.
@@ -204,20 +206,19 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
 
     Notes
     -----
-    With `m` candidates of a reference, their Gram matrix costs
-    ``O(m ** 2 * n_features)``, or as much for each non-zero feature of sparse data, and
-    each step ``O(m)``. Beyond 512 candidates the problem is solved block by block, so
-    that memory stays bounded. The model takes ``O(n_references * n_features)`` memory;
-    of sparse data only the non-zero features are stored.
+    With `m` candidates of a reference, the Gram matrix takes ``O(m ** 2 * n_features)``
+    time, and each step of the solver ``O(m)``. For sparse data, only non-zero features
+    count. With more than 512 candidates, the problem is solved block by block, which
+    bounds the memory. The model takes ``O(n_references * n_features)`` memory; for
+    sparse data, only non-zero features are stored.
 
-    A query costs ``O(n_references * n_features)`` to find its neighbours, and
-    ``O(n_neighbors * n_features)`` for its surrogate. Surrogates of sparse queries have
-    the same non-zero features with a diagonal matrix; with a full one they have those
-    of all candidates of their neighbours as well.
+    A query takes ``O(n_references * n_features)`` time to find its nearest references,
+    and ``O(n_neighbors * n_features)`` for its surrogate. With diagonal matrices, the
+    surrogate of a sparse query has the non-zero features of the query. With full
+    matrices, it also has those of the candidates of its nearest references.
 
-    k-means works with dense centres. If these do not fit into scikit-learn's
-    ``working_memory``, `fit` refuses sparse data and asks for another kind of
-    `references`.
+    k-means computes dense centres. If `X` is sparse and the centres do not fit into
+    scikit-learn's ``working_memory``, `fit` raises an error.
 
     References
     ----------
@@ -342,8 +343,8 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         if not blocks:
             raise ValueError(
                 "No reference has both a relevant and an irrelevant candidate in y "
-                f"with {len(indices)} references and n_candidates={self.n_candidates}: "
-                "increase either, or choose other candidates than "
+                f"with {len(indices)} references and n_candidates={self.n_candidates}. "
+                "Increase either, or set candidates to another value than "
                 f'"{self.candidates}".'
             )
         dual = self._make_dual(rows, references, blocks, setting.matrix)
@@ -358,11 +359,11 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         return unused
 
     def _plain_setting(self):
-        """Return the setting without shrinkage; diagonal unless "full" is set."""
+        """Return the setting without a hold-out; diagonal unless "full" is set."""
         return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
 
     def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
-        """Yield candidates and the encoders that they learn from some rows."""
+        """Yield the candidates, each with the encoder that it learns from some rows."""
         X, relevance = X[train], relevance.take(train)
         start = Start.fit(relevance.items_of(X))
         yield START, start
@@ -426,7 +427,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             warn_user(
                 f"{n_late} of {np.count_nonzero(dual.n_triplets)} problems did not "
                 f"reach tol={self.tol} in max_iter={self.max_iter} steps per triplet. "
-                "Increase either, or reduce C or sigma.",
+                "Increase max_iter or tol, or reduce C or sigma.",
                 ConvergenceWarning,
             )
         return fitted
@@ -473,7 +474,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
                 directions,
                 directions.shape[0],
                 "dense weights",
-                "add directions_ and identity_weights_ for the rows you need",
+                "compute directions_ + identity_weights_ for the rows you need",
             )
             directions = to_dense(directions)
         return directions + self.identity_weights_[:, None].astype(directions.dtype)

@@ -1,8 +1,8 @@
 """Kernel of the angular ranker: the SMO solver.
 
 Notation and equation labels are those of doc/learners/angular.rst. A block holds some
-candidates of one reference query and some triplets among them. Each block is worked on
-by one thread from start to end, so nothing depends on the number of threads.
+candidates of one reference query and some triplets among them. One thread processes a
+block from start to end, so the result does not depend on the number of threads.
 """
 
 from cython.parallel cimport prange, threadid
@@ -21,12 +21,12 @@ cdef extern from "simd.h":
         double square, const double* squares, const double* products, Py_ssize_t n,
         double smallest, double* inverse) noexcept nogil
 
-# Replaces a curvature of zero, of candidates with equal features. Any positive number
-# is valid, since the step is cut at the bounds.
+# Replaces a curvature of zero, which candidates with equal features have. Any positive
+# number is valid, since the step is cut at the bounds.
 cdef double SMALLEST = np.finfo(np.float64).tiny
 
-# Steps of conjugate gradients at a time, and the multiple of their work that steps of
-# single triplets take first.
+# Number of conjugate-gradient steps at a time. Before, single-triplet steps do a
+# multiple of their work.
 cdef enum:
     N_CONJUGATE = 16
     N_WORK = 8
@@ -162,9 +162,9 @@ cdef int64_t minimise(
 ) noexcept nogil:
     """Run the algorithm (angular-smo); return the number of steps.
 
-    All triplets are visited in turn, then those strictly between the bounds alone
-    until they are ten times better than the worst of all. It ends with a visit to all
-    triplets that finds none to move.
+    All triplets are visited in turn. Then only those strictly between the bounds are
+    visited, until their largest violation is a tenth of that of all triplets. The
+    algorithm ends when a visit to all triplets moves none.
     """
     cdef int64_t interval = N_WORK * N_CONJUGATE * p.n_candidates
     cdef int64_t n_steps = 0, due = interval, moved
@@ -204,7 +204,7 @@ cdef int64_t minimise(
 cdef int64_t sweep_all(Problem* p, double slack, double* worst) noexcept nogil:
     """Visit all triplets in turn and solve (angular-step) for those that violate.
 
-    Return the number of changes, and in `worst` the largest violation.
+    Return the number of changes; store the largest violation in `worst`.
     """
     cdef Py_ssize_t t = 0, end
     cdef int64_t moved = 0
@@ -270,9 +270,9 @@ cdef bint extrapolate(
 ) noexcept nogil:
     """Minimise over the plane of this sweep's step d and the last one p, in the box.
 
-    (angular-plane): with u = Q d, v = Q p and g the gradient, the weights a and b of
-    the two solve  [d'u d'v; d'v p'v] [a; b] = -[d'g; p'g].  Returns whether the step
-    was taken in full. Otherwise it is not used for the next plane.
+    (angular-plane): with u = Q d, v = Q p and g the gradient, the weights a of d and b
+    of p solve  [d'u d'v; d'v p'v] [a; b] = -[d'g; p'g].  Returns True if the full step
+    was taken. A shorter step is not used for the next plane.
     """
     cdef double* d = scratch.step
     cdef double* d_scores = scratch.score_step
@@ -289,7 +289,7 @@ cdef bint extrapolate(
         if d[k] == 0.0:
             continue
         if p.alpha[t] == 0.0 or p.alpha[t] == p.C:
-            return False  # the face has changed, and with it the plane
+            return False  # the face has changed, so the last step is not in the plane
         i, j = p.relevant[t], p.irrelevant[t]
         dg += d[k] * (p.scores[i] - p.scores[j] - 1.0)
         du += d[k] * (d_scores[i] - d_scores[j])
@@ -336,11 +336,11 @@ cdef void conjugate(
 ) noexcept nogil:
     """Run conjugate gradients over the triplets strictly between the bounds.
 
-    (angular-face): if features of candidates are equal or depend on each other, Q is
+    (angular-face): if the features of candidates are equal or linearly dependent, Q is
     singular, and along some directions only the box ends the descent. Sweeps and planes
-    may need millions of small steps there, conjugate gradients one for each different
-    eigenvalue. A step that reaches the box leaves a smaller face, where they start
-    again.
+    may need millions of small steps there; conjugate gradients need one step for each
+    distinct eigenvalue. A step that reaches the box leads to a smaller face, where
+    conjugate gradients start again.
     """
     cdef double* d = scratch.step
     cdef double beta, square = 0.0, last, slope, curvature, length, worst, g
@@ -380,7 +380,7 @@ cdef void conjugate(
         if curvature > 0.0 and -slope < length * curvature:
             length = -slope / curvature
         else:
-            square = 0.0  # the box
+            square = 0.0  # the step reached the box: start again
         for k in range(n_free):
             t = scratch.free[k]
             p.alpha[t] = min(max(p.alpha[t] + length * d[k], 0.0), p.C)

@@ -1,4 +1,4 @@
-"""References and candidates of the triplets of the angular ranker."""
+"""Choice of the references of the angular ranker, and of their candidates."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from sklearn_simlearn.angular._encoder import largest, like
 
 
 class GivenTriplets(NamedTuple):
-    """Triplets of the user, as rows of the training data."""
+    """Triplets that the user passed, as row numbers of the training data."""
 
     rows: np.ndarray
 
@@ -29,16 +29,16 @@ class GivenTriplets(NamedTuple):
 def choose_triplets(learner, X, start, relevance, given, rows, rng, limit=None):
     """Return references, the samples that represent them, and blocks of triplets.
 
-    The learner holds the parameters. `X` has some `rows` of the training data, encoded
-    by the start. `given` holds triplets, whose queries become references, or
-    references, as an array or by name, and then at most `limit`.
+    `X` holds some `rows` of the training data, encoded by the start. `given` holds
+    triplets, whose queries become the references; or references, as an array or as a
+    name. A name chooses at most `limit` references.
     """
     if isinstance(given, GivenTriplets):
         query, relevant, irrelevant = take_triplets(given.rows, rows).T
         indices, query = np.unique(query, return_inverse=True)
         return X[indices], indices, blocks_of_triplets(query, relevant, irrelevant)
     n_references = min(learner.n_references, limit or learner.n_references)
-    # One stream each, so that candidates do not depend on the kind of references.
+    # Separate random streams: the draw of candidates does not depend on `references`.
     reference_rng, candidate_rng = rng.spawn(2)
     if isinstance(given, str):
         references, indices = choose_references(
@@ -74,12 +74,12 @@ def check_references(references, X: Matrix):
     if references.ndim == 1:
         if references.dtype.kind not in "iu":
             raise ValueError(
-                "A one-dimensional array of references must hold rows of X; got "
+                "A one-dimensional array of references must hold row numbers of X; got "
                 f"{references.dtype}."
             )
         if references.min() < 0 or references.max() >= X.shape[0]:
             raise ValueError(
-                f"references must be rows of X, from 0 to {X.shape[0] - 1}; got "
+                f"references must be row numbers of X, from 0 to {X.shape[0] - 1}; got "
                 f"{references.min()} to {references.max()}."
             )
     elif references.ndim != 2 or references.shape[1] != X.shape[1]:
@@ -97,7 +97,7 @@ def place_references(
     can_query: np.ndarray,
     rows: np.ndarray,
 ) -> tuple[Matrix, np.ndarray]:
-    """Return references that are given as an array; X has some `rows` of the data.
+    """Return references that are given as an array; X holds some `rows` of the data.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def place_references(
         The references, of unit length.
 
     indices : ndarray of shape (n_references,)
-        The rows of X that are the references, or that represent them.
+        Row numbers of X of the references, or of the samples nearest to them.
     """
     if references.ndim == 1:
         place = np.searchsorted(rows, references)
@@ -119,7 +119,7 @@ def place_references(
 def choose_references(
     kind: str, n_references: int, X: Matrix, can_query: np.ndarray, n_jobs, rng
 ) -> tuple[Matrix, np.ndarray]:
-    """Choose samples or centres as references; return as `place_references`."""
+    """Choose samples or centres as references; return what `place_references` does."""
     eligible = np.flatnonzero(can_query)
     if n_references >= len(eligible):
         return X[eligible], eligible
@@ -169,7 +169,7 @@ def choose_candidates(
     indices: np.ndarray,
     rng,
 ) -> list[Block]:
-    """Return blocks of all pairs of a relevant and an irrelevant candidate."""
+    """Return blocks of triplets of each relevant with each irrelevant candidate."""
     by_distance = how in ("nearest", "hard")
     n_relevant = n_candidates // 2
     blocks = []
@@ -206,6 +206,6 @@ def check_memory(X: Matrix, n_rows: int, what: str, remedy: str) -> None:
     if sparse.issparse(X) and needed > limit:
         raise ValueError(
             f"{needed:.0f} MiB would be needed for {what} of {X.shape[1]} features, "
-            f"above the working_memory of {limit} MiB: {remedy}, or raise the limit by "
+            f"but the working_memory is {limit} MiB: {remedy}, or raise the limit by "
             "sklearn.set_config(working_memory=...)."
         )

@@ -1,8 +1,8 @@
-"""The dual problems of the angular ranker, and their solution.
+"""Dual problems of the angular ranker, and their solution.
 
-Notation and equation labels are those of doc/learners/angular.rst. Triplets come in
-blocks of bounded size. Problems of a single block are solved many at a time, problems
-of several blocks by passes through them.
+Notation and equation labels are those of doc/learners/angular.rst. Triplets are stored
+in blocks of bounded size. Many problems of a single block are solved together. A
+problem of several blocks is solved by passes over its blocks.
 """
 
 from functools import lru_cache
@@ -16,17 +16,19 @@ from sklearn_simlearn.angular._angular_fast import smo
 from sklearn_simlearn.angular._encoder import Matrices, like, multiply, to_dense
 from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
 
-# Candidates of one kind in a block, which bounds the Gram matrix to 2 MiB.
+# Largest number of relevant, and of irrelevant, candidates in a block. It bounds the
+# Gram matrix to 2 MiB.
 BLOCK_SIDE = 256
 
-# Entries of the Gram matrices that are solved between two checks of callbacks and of
-# Ctrl-C. Each matrix counts for at least 2^14, so there are at most 256 of them.
+# Number of entries of Gram matrices that are solved between two checks of callbacks and
+# of Ctrl-C. A matrix counts as at least 2^14 entries, so there are at most 256.
 BATCH_SIZE = 2**22
 
-# Steps per triplet in one visit to a block, if a problem has several blocks.
+# Number of steps per triplet in one visit to a block, if a problem has several blocks.
 STEPS_PER_VISIT = 10
 
-# Triplets of several blocks that are solved together, which bounds their Gram matrix.
+# Largest number of triplets of several blocks that are solved together. It bounds their
+# Gram matrix.
 MAX_FREE = 1000
 
 
@@ -39,7 +41,7 @@ class Block(NamedTuple):
     reference: int
     rows: np.ndarray  # of X, relevant rows first
     n_relevant: int
-    pairs: np.ndarray | None = None  # (2, n_triplets) places in rows; None for all
+    pairs: np.ndarray | None = None  # (2, n_triplets) indices of rows; None for all
 
     @property
     def n_triplets(self):
@@ -48,7 +50,7 @@ class Block(NamedTuple):
         return self.pairs.shape[1]
 
     def triplets(self):
-        """Return the places in `rows` of the relevant and of the irrelevant side."""
+        """Return the indices in `rows` of relevant and of irrelevant samples."""
         if self.pairs is not None:
             return self.pairs
         return _all_pairs(self.n_relevant, len(self.rows))
@@ -56,7 +58,7 @@ class Block(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _all_pairs(n_relevant, n_rows):
-    """Return the places of all pairs of a relevant and an irrelevant row, read-only."""
+    """Return read-only indices of all pairs of a relevant and an irrelevant row."""
     place = np.arange(n_rows, dtype=np.int32)
     return np.repeat(place[:n_relevant], n_rows - n_relevant), np.tile(
         place[n_relevant:], n_relevant
@@ -64,7 +66,7 @@ def _all_pairs(n_relevant, n_rows):
 
 
 def blocks_of_pairs(reference, relevant, irrelevant):
-    """Return all pairs as a grid of blocks; no block if one kind is missing."""
+    """Return all pairs as a grid of blocks; an empty list if one side is empty."""
     blocks = []
     for i in range(0, len(relevant), BLOCK_SIDE):
         for j in range(0, len(irrelevant), BLOCK_SIDE):
@@ -109,13 +111,13 @@ class Dual:
         and after the last use.
 
     beta : list of ndarray
-        Their sums over the triplets of each candidate, (angular-beta).
+        Signed sums of alpha over the triplets of each candidate: (angular-beta).
 
     block_report : ndarray of shape (n_blocks, 5)
         Columns of the kernel's report.
 
     is_late : ndarray of shape (n_problems,), dtype bool
-        Whether `max_iter` was reached before `tol`.
+        True if `max_iter` was reached before `tol`.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class Dual:
         self.descents = []
 
     def tasks(self) -> list:
-        """Return the tasks in order: batches of small problems, then each large one."""
+        """Return the tasks in order: batches of small problems, then the large ones."""
         n_blocks = np.bincount(self.owner)
         small = np.flatnonzero((n_blocks[self.owner] == 1) & (not self.pooled))
         size = np.cumsum(np.maximum(self.n_rows[small] ** 2, 2**14)) // BATCH_SIZE
@@ -262,7 +264,8 @@ class Dual:
         trace_W = trace * (1 + self.kappa * self.X.shape[1])
         norms = np.sqrt(np.maximum(quadratic, 0) + share * trace_W**2)
         identity_weights = self.kappa * trace
-        # Without triplets, or if candidates differ by rounding only: the identity.
+        # W is the identity if there are no triplets, or if candidates differ only by
+        # rounding.
         empty = norms <= 1e-8 * sum_alpha
         norms[empty] = np.sqrt(self.X.shape[1])
         identity_weights[empty] = 1
@@ -310,7 +313,7 @@ class Batch:
 class Descent:
     """One problem over several blocks, solved by passes over the blocks.
 
-    A block depends on the others only through W, which is stored: (angular-blocks).
+    A block depends on other blocks only through W, which is stored: (angular-blocks).
     """
 
     name = "pass"
@@ -320,7 +323,7 @@ class Descent:
         self.numbers = numbers
         self.done = False
         self.n_passes = 0
-        # A diagonal W has one row, a full one a row for each of its references.
+        # A diagonal W has one row, a full W has one row for each of its references.
         references, self.place = np.unique(dual.reference[numbers], return_inverse=True)
         if dual.diagonal:
             self.place[:] = 0
@@ -372,10 +375,10 @@ class Descent:
         self.trace += beta @ t
 
     def _solve_free(self):
-        """Solve for the triplets strictly between the bounds, of all blocks together.
+        """Solve together for the triplets of all blocks strictly between the bounds.
 
-        In general position there are at most as many as parameters of W. Passes over
-        the blocks converge slowly on them.
+        Passes over the blocks converge slowly on these triplets. In general position,
+        there are at most as many of them as W has parameters.
         """
         dual, chosen = self.dual, self._choose_free()
         if not chosen:
@@ -417,7 +420,7 @@ class Descent:
             )
 
     def _choose_free(self):
-        """Return number, block, free triplets and place of the first blocks."""
+        """Return number, block, free triplets and row of W of the first blocks."""
         dual = self.dual
         free = [
             np.flatnonzero((dual.alpha[number] > 0) & (dual.alpha[number] < dual.C))
@@ -435,7 +438,8 @@ class Descent:
     def _compare_free(self, chosen, n_own):
         """Return products and scores of the free triplets, their features and traces.
 
-        Each triplet is a candidate, compared with a last candidate of score 0.
+        The kernel treats each triplet as a relevant candidate. A last candidate of
+        score 0 is the irrelevant one of all triplets.
         """
         dual = self.dual
         i, j = np.concatenate(
@@ -469,7 +473,7 @@ def _offsets(sizes):
 
 
 def _beta(alpha, relevant, irrelevant, n_candidates):
-    """Return (angular-beta): sums of alpha over triplets, negative if irrelevant."""
+    """Return (angular-beta): sums of alpha over triplets, negated if irrelevant."""
     return np.bincount(relevant, alpha, n_candidates) - np.bincount(
         irrelevant, alpha, n_candidates
     )

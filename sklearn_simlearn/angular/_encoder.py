@@ -1,4 +1,4 @@
-"""The learned matrices, and the encoder that maps queries by them."""
+"""Learned matrices, and the encoder that maps queries by them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,17 +16,17 @@ from sklearn_simlearn._core.typing import Matrix
 
 
 class Matrices(NamedTuple):
-    """The learned matrices: diag(v) + k I, or q v' + k I, one per reference q.
+    """Learned matrices diag(v) + k I or q v' + k I, one per reference q.
 
-    If they are `pooled`, there is one matrix: diag(v) + k I, or the sum of all q v' and
-    k I.
+    If `pooled`, there is a single matrix: diag(v) + k I, or k I plus the sum of q v'
+    over all references.
     """
 
     queries: Matrix  # the references q
     directions: Matrix  # v
     identity_weights: np.ndarray  # k
     norms: np.ndarray  # |W|
-    angles: np.ndarray  # to the identity
+    angles: np.ndarray  # between W and the identity
     diagonal: bool
     pooled: bool
 
@@ -59,7 +59,7 @@ class Matrices(NamedTuple):
         return surrogates.astype(Q.dtype, copy=False)
 
     def mean_length(self) -> float:
-        """Mean length of W'q / |W| of the references themselves."""
+        """Mean length of W'q / |W| over the references."""
         if self.pooled:
             own = self.apply(self.queries, 1)
         else:
@@ -84,7 +84,8 @@ class QueryMatrices(Encoder):
         One matrix per reference, or one for all.
 
     length : float
-        Mean length of the references' surrogates, which all surrogates are divided by.
+        Mean length of the surrogates of the references. All surrogates are divided by
+        it.
 
     n_neighbors : int
         Number of references whose surrogates are averaged.

@@ -1,8 +1,8 @@
 """Kernels of the angular ranker: Gram matrices of the candidates, (angular-gram).
 
 Notation and equation labels are those of doc/learners/angular.rst. A block holds some
-candidates of one reference query. Each block is worked on by one thread from start to
-end, so nothing depends on the number of threads.
+candidates of one reference query. One thread processes a block from start to end, so
+the result does not depend on the number of threads.
 """
 
 from cython cimport floating
@@ -161,7 +161,7 @@ cdef void gram_csr(
 cdef void add_rank_one(
     Py_ssize_t n, double scale, double kappa, const double* t, double* gram
 ) noexcept nogil:
-    """gram = scale * gram + kappa * outer(t, t), both triangles from the lower one."""
+    """Set both triangles to scale * gram + kappa * outer(t, t), from the lower one."""
     cdef Py_ssize_t i, j
     for i in range(n):
         for j in range(i + 1):

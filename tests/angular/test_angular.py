@@ -776,7 +776,7 @@ def test_targets_that_leave_no_triplet(clusters):
 @pytest.mark.parametrize(
     ("references", "message"),
     [
-        ([0.5, 1.5], "must hold rows of X; got float64"),
+        ([0.5, 1.5], "must hold row numbers of X; got float64"),
         ([0, 65], "from 0 to 64; got 0 to 65"),
         ([-1, 3], "from 0 to 64; got -1 to 3"),
         (np.ones((2, 7)), r"the 8 features of X; got shape \(2, 7\)"),
