@@ -40,8 +40,9 @@ from sklearn_simlearn.posterior._probabilities import (
     fit_means,
 )
 
-# Candidates of the hold-out in addition to the rows alone: kind of probabilities with
-# their sharpness, kind of rows, and the share of the rows themselves. The slowest last.
+# Candidates of the hold-out, in addition to the rows alone: kind of probabilities with
+# their sharpness, kind of rows, and share of the rows in the similarity. The slowest
+# come last.
 POSTERIORS = (
     ("rows", "logistic", 10.0),
     ("rows", "means", 20.0),
@@ -52,15 +53,15 @@ POSTERIORS = (
 )
 SHARES = (0.5, 0.25, 0.0)
 
-# Landmarks on discriminants, for each of their few dimensions and in all.
+# Number of landmarks on discriminants: per dimension, and the largest in total.
 LANDMARKS_PER_DISCRIMINANT = 50
 MAX_DISCRIMINANT_LANDMARKS = 1000
 
 # Parts of a mixture, with their sharpness.
 MIXED = (("ridge", 1.5), ("logistic", 10.0))
 
-# Candidates whose mean average precision differs by less than this are equally good.
-# Of those, the best at rank 1 is taken.
+# Candidates whose mean average precision differs by less than this count as equal.
+# Among equal candidates, the one with the highest precision at rank 1 is chosen.
 TIE = 0.003
 
 
@@ -73,8 +74,8 @@ class Settings(NamedTuple):
     share: float
 
 
-# Smaller classes have no samples to hold out. In `benchmarks/bench_defaults.py`, these
-# settings were better than the rows alone on all sets with such classes.
+# Smaller classes have no samples to hold out. For them, the settings below were better
+# than the rows alone on all data sets of `benchmarks/bench_defaults.py`.
 MIN_CLASS_SIZE = 4
 WITHOUT_HOLDOUT = Settings("rows", "means", 160.0, 0.75)
 
@@ -82,8 +83,8 @@ WITHOUT_HOLDOUT = Settings("rows", "means", 160.0, 0.75)
 class ClassPosteriorSimilarity(SimilarityLearner):
     r"""Probability that two samples belong to the same class.
 
-    If queries and items are of the classes in the training data, the best ranking puts
-    items first that are probably of the query's class. With rows :math:`x` of unit
+    If queries and items are of the classes in the training data, the best ranking is by
+    the probability that an item is of the query's class. With rows :math:`x` of unit
     length and class probabilities :math:`p(x)`,
 
     .. math::
@@ -93,24 +94,25 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     where the last term is the probability that both belong to one class.
 
     A hold-out of some samples of each class chooses the rows, the probabilities and the
-    share :math:`a` of the rows. If most classes have fewer than four samples, none can
-    be held out; then the probabilities come from class means, and :math:`a` is 0.75.
-    The maths is in the :ref:`User Guide <posterior>`.
+    share :math:`a` of the rows. If most classes have fewer than four samples, nothing
+    is held out. Then the probabilities come from the classifier, or from class means if
+    none is given, and :math:`a` is 0.75. The maths is in the
+    :ref:`User Guide <posterior>`.
 
-    Use it for known classes only. Items of a new class are distributed over the known
-    classes, so they rank far worse than by the cosine.
+    Use this learner for known classes only. It assigns items of a new class to the
+    known classes, so they rank far worse than by the cosine.
 
     Parameters
     ----------
     estimator : estimator, default=None
-        Learner, transformer or pipeline of them that makes the rows. It is cloned and
-        fitted by `fit`. With None the rows are the samples; for counts, their tf-idf to
-        the power 3/4.
+        Learner, transformer or pipeline that computes the rows. `fit` clones and fits
+        it. If None, the rows are the samples, or their tf-idf to the power 3/4 if `X`
+        holds counts.
 
     classifier : classifier, default=None
-        Classifier with `predict_proba` for the probabilities, which is fitted on the
-        rows. None lets the hold-out choose among kernel ridge regression, logistic
-        regression, a mean of both, and cosines with class means.
+        Classifier with `predict_proba`, which is fitted on the rows. None lets the
+        hold-out choose among kernel ridge regression, logistic regression, the mean of
+        both, and the softmax of cosines with class means.
 
     n_landmarks : int, default=2000
         Number of training samples in the expansion of kernel ridge regression. With up
@@ -126,7 +128,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         Labels of the classes, sorted; column numbers if `y` is a matrix.
 
     posterior_ : str
-        Origin of the probabilities: "ridge", "logistic", "mixture", "means" or
+        Source of the probabilities: "ridge", "logistic", "mixture", "means" or
         "classifier"; "none" if the rows alone rank best.
 
     share_ : float
@@ -145,8 +147,8 @@ class ClassPosteriorSimilarity(SimilarityLearner):
 
     Notes
     -----
-    Kernel ridge regression takes ``O(n_samples * n_landmarks ** 2)`` time. A query is
-    compared with the landmarks.
+    Kernel ridge regression takes ``O(n_samples * n_landmarks ** 2)`` time to fit, and
+    ``O(n_landmarks * n_features)`` time per query.
 
     Examples
     --------
@@ -235,8 +237,9 @@ def _read_classes(relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
     is_of_columns = isinstance(relevance, ColumnRelevance) and relevance.junk is None
     if not is_of_columns or np.diff(relevance.memberships.indptr).max() > 1:
         raise ValueError(
-            "ClassPosteriorSimilarity needs one class per sample, but y has several "
-            "columns or junk for some samples, or is pairwise. Pass labels."
+            "ClassPosteriorSimilarity needs one class per sample, but in y, some "
+            "samples have several classes or are junk, or relevance is given by pairs. "
+            "Pass one label per sample."
         )
     members = relevance.memberships
     labels = np.full(len(relevance), DISTRACTOR)
@@ -275,7 +278,8 @@ class MeanProbabilities(Composite):
 class Agreement(Composite):
     """Probability that a query and an item belong to one class: (posterior-rows).
 
-    One more column per side, which is 0 on the other side, gives rows unit length.
+    Two more columns, one of them 0 for queries and the other 0 for items, complete the
+    rows to unit length.
     """
 
     probabilities: Encoder
@@ -294,7 +298,7 @@ class Agreement(Composite):
 
 
 def fit_start(estimator, X: Matrix, labels: np.ndarray) -> Encoder:
-    """Return an encoder of rows of unit length, by the estimator if it is given."""
+    """Return an encoder of rows of unit length; fit the estimator if one is given."""
     if estimator is None:
         return Start.fit(X)
     return UnitRows(find_model(clone(estimator).fit(X, labels)))
@@ -325,7 +329,7 @@ def _as_unit_rows(X, dtype):
 
 
 def _prefer_rank_1(choice: Choice) -> Choice:
-    """Return the candidate with the best rank 1 of those as good as the choice."""
+    """Return the best candidate at rank 1 among those that equal the choice."""
     results = choice.attributes.get("holdout_results_")
     if results is None or choice.candidate is START:
         return choice
@@ -341,21 +345,21 @@ def _prefer_rank_1(choice: Choice) -> Choice:
 
 
 class _Trial:
-    """Candidates that are learned from some samples; each part is fitted once.
+    """Candidates of the hold-out for some samples. Shared parts are fitted once.
 
     Parameters
     ----------
     learner : ClassPosteriorSimilarity
-        Gives the classifier and the number of landmarks.
+        Learner with the parameters `classifier` and `n_landmarks`.
 
     start : Encoder
-        Makes rows of unit length.
+        Encoder of rows of unit length.
 
     X : ndarray or csr_array
         Samples to learn from.
 
     labels : ndarray
-        Their classes; distractors, which are -1, are not used.
+        Classes of the samples. Distractors, which have the label -1, are not used.
 
     rng : Generator
         Draws landmarks.
@@ -391,7 +395,7 @@ class _Trial:
         return mix(self._agreements[key], rows, settings.share)
 
     def probabilities(self, rows: str, name: str, sharpness: float) -> Encoder:
-        """Return an encoder that gives fitted class probabilities."""
+        """Return an encoder of samples as class probabilities; fit it if needed."""
         key = rows, name, sharpness
         if key not in self._probabilities:
             if name == "mixture":

@@ -16,24 +16,28 @@ from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.typing import Matrix
 
-# (posterior-ridge)  Penalty, and the factor from values of the regression to logits.
+# (posterior-ridge)  Penalty, and the factor that turns regression values into logits.
 RIDGE = 0.1
 RIDGE_SHARPNESS = 20.0
 
-# (posterior-features)  Penalty of the coefficients of landmarks, above the rounding
+# (posterior-features)  Penalty of the coefficients of landmarks. It exceeds the error
 # of sums over `BLOCK` rows in single precision.
 LANDMARK_RIDGE = 0.03
 BLOCK = 1024
 
-# Rows are nearly equal below this spread: a sharper kernel would only show rounding.
+# Smallest spread of the rows. If rows are closer to each other, a kernel of their true
+# spread would amplify rounding errors.
 MIN_SPREAD = 1e-4
 
-# (posterior-discriminants)  Share of the mean variance in the covariance.
+# (posterior-discriminants)  Shrinkage of the covariance towards the mean variance.
 SHRINKAGE = 0.1
 
 
 class Posterior:
-    """Base of class probabilities of rows; `width` is the cost of a row in numbers."""
+    """Base of class probabilities of rows.
+
+    `width` is the number of temporary values per row; it limits the size of a batch.
+    """
 
     width: int
 
@@ -56,7 +60,7 @@ class Posterior:
 
 @storable
 class Linear(Posterior):
-    """softmax(W x + b)."""
+    """Linear classifier: softmax(W x + b)."""
 
     def __init__(self, W: np.ndarray, b: np.ndarray):
         self.W, self.b = W, b
@@ -75,7 +79,7 @@ def fit_means(rows: Matrix, labels: np.ndarray, sharpness: float) -> Linear:
 
 
 class Coordinates:
-    """Centred rows in their leading directions.
+    """Centred rows, projected onto their leading directions.
 
     Parameters
     ----------
@@ -93,7 +97,7 @@ class Coordinates:
         self.Z = Z - self.mean
 
     def pull_back(self, L: np.ndarray, *, unit: bool) -> Affine:
-        """Return the map from rows to the centred coordinates times L'."""
+        """Return the map from rows to their centred coordinates, multiplied by L'."""
         return Affine(L, L @ self.mean, unit).after(self.directions)
 
     def discriminate(self, labels: np.ndarray) -> Affine:
@@ -115,9 +119,10 @@ class Coordinates:
 def fit_logistic(
     rows: Matrix, coordinates: Coordinates, labels: np.ndarray, C: float
 ) -> Linear:
-    """Return logistic regression on centred rows, scaled to a mean square of 1.
+    """Fit logistic regression on centred rows, scaled to a mean square of 1.
 
-    Without scaling, the penalty would keep probabilities of nearly parallel rows equal.
+    Without this scaling, the penalty would make the probabilities of nearly parallel
+    rows equal.
     """
     Z = coordinates.Z
     scale = 1 / max(np.sqrt(np.einsum("ij,ij->", Z, Z) / len(Z)), MIN_SPREAD)
@@ -152,7 +157,7 @@ class Ridge(Posterior):
         mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
         self.sharpness = sharpness / max(float(1 - mean @ mean), MIN_SPREAD)
         is_class = _one_hot(labels).astype(np.float32)
-        # All rows cost n^3 / 3, and landmarks cost n m^2.
+        # All n rows cost n^3 / 3 operations, m landmarks cost n m^2.
         if rows.shape[0] <= 2 * n_landmarks:
             self.landmarks = rows
             gram = self._kernel(rows)
@@ -160,7 +165,7 @@ class Ridge(Posterior):
         else:
             self.landmarks = rows[_draw_evenly(labels, n_landmarks, rng)]
             gram, is_class = self._sum_landmarks(rows, is_class)
-        # The transpose is in the order that LAPACK overwrites.
+        # LAPACK overwrites column-major arrays, such as the transpose.
         factor = linalg.cho_factor(gram.T, overwrite_a=True, check_finite=False)
         coefficients = linalg.cho_solve(factor, is_class, check_finite=False)
         self.coefficients = coefficients.astype(rows.dtype)
