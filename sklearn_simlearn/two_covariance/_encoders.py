@@ -19,15 +19,15 @@ from sklearn_simlearn._core.encoders import (
 from sklearn_simlearn._core.groups import Sets, read_groups
 from sklearn_simlearn._core.typing import Matrix
 
-# Sizes of sets whose coefficients span those of all sizes in between.
+# Set sizes whose coefficients span, approximately, those of all sizes in between.
 SIZES = np.unique(np.rint(np.geomspace(1, 1000, 40)))
 
-# Error of a coefficient, compared with the largest.
+# Largest error of this approximation, relative to the largest coefficient.
 TOLERANCE = 1e-11
 
 
 def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
-    """Return the weights of squares in (two-covariance-ratio), one row per n."""
+    """Return the weights of the squares in (two-covariance-ratio), one row per n."""
     n = np.asarray(n, dtype=np.float64)[:, None]
     return n * beta**2 / ((1 + beta) * (1 + (n + 1) * beta))
 
@@ -35,7 +35,7 @@ def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
 def span_of_weights(beta: np.ndarray) -> np.ndarray:
     """Return an orthonormal basis of the quadratic weights of 1 to 1,000 queries.
 
-    Its first column is in the direction of the weights of a single query.
+    The first column has the direction of the weights of a single query.
     """
     weights = quadratic_weights(beta, SIZES)
     length = np.linalg.norm(weights[0])
@@ -61,10 +61,10 @@ class LikelihoodRatio(Encoder):
         Variances between classes.
 
     basis : ndarray of shape (n_components, n_columns)
-        Basis of the weights of squares, by `span_of_weights`.
+        Basis of the weights of the squares, from `span_of_weights`.
 
     length : float
-        Factor of the coordinates, for rows that were scaled to unit length.
+        Length to which rows of unit length are scaled before they are compared.
     """
 
     beta: np.ndarray
@@ -93,8 +93,8 @@ class QuerySets(Composite):
     Parameters
     ----------
     base : Encoder
-        Encoder of single queries. Parts that are a likelihood ratio use the ratio of
-        the whole set; other parts use the mean of the encodings.
+        Encoder of single queries. A part that is a likelihood ratio uses the ratio of
+        the whole set; any other part uses the mean of the encoded queries.
     """
 
     base: Encoder
@@ -117,7 +117,7 @@ class QuerySets(Composite):
         return sides.similarity(self.base)
 
     def queries(self, X: Matrix, groups: ArrayLike | None = None) -> Matrix:
-        """Return one row per group, in sorted order, or per query without groups."""
+        """Return one row per group, in sorted order; one per query without groups."""
         if groups is None:
             return super().queries(X)
         return _encode_sets(self.base, X, groups)

@@ -26,13 +26,13 @@ from sklearn_simlearn.two_covariance._encoders import (
     span_of_weights,
 )
 
-# Values from which the hold-out chooses: the shrinkage of W, the form of the
-# comparison, and the share of the start.
+# Values that the hold-out tries: shrinkages of W, forms of the similarity, and shares
+# of the start.
 SHRINKAGES = (0.1, 0.5)
 FORMS = ("whitened", "discriminant", "ratio", "unit ratio")
 SHARES = (0.0, 0.5, 0.75)
 
-# Shrinkage of the plain form by default.
+# Default shrinkage of the plain form.
 PLAIN_SHRINKAGE = 0.1
 
 
@@ -45,11 +45,11 @@ class Candidate(NamedTuple):
         One of `FORMS`.
 
     shrinkage : float
-        Shrinkage of the covariance within classes. With 1, the whitened score is the
+        Shrinkage of the covariance within classes. With 1, the form "whitened" is the
         cosine of centred rows.
 
     share : float
-        Share of the start if both similarities had the same spread.
+        Share of the start, for similarities of equal spread; see `true_share`.
     """
 
     form: str
@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
 
 
 class Score(NamedTuple):
-    """A similarity of rows in the coordinates.
+    """Similarity of rows in the coordinates.
 
     Attributes
     ----------
@@ -66,10 +66,11 @@ class Score(NamedTuple):
         Map into the coordinates.
 
     ratio : LikelihoodRatio or None
-        Compares rows in the coordinates; None for their inner product.
+        Encoder that compares rows in the coordinates; None for their inner product.
 
     deviation : float
-        Standard deviation that the model predicts for samples of different classes.
+        Standard deviation of the similarity of samples of different classes, as the
+        model predicts it.
     """
 
     map: Affine
@@ -153,9 +154,9 @@ class Path:
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator, dropped: Container = ()
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows.
+        """Yield the candidates, each with the encoder that it learns from some rows.
 
-        Candidates in `dropped` are left out.
+        Candidates in `dropped` are skipped.
         """
         X, relevance = self.X[train], self.relevance.take(train)
         start = Start.fit(relevance.items_of(X))
@@ -178,7 +179,7 @@ class Path:
                 yield candidate, QuerySets(mix(learned, start, share))
 
     def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
-        """Return the fitted attributes; learn from all samples with the candidate."""
+        """Learn from all samples with the candidate; return the fitted attributes."""
         start = Start.fit(self.relevance.items_of(self.X))
         if candidate is START:
             return {"encoder_": QuerySets(start), "share_": 1.0, "idf_": start.idf}
@@ -221,16 +222,17 @@ def learn_plain(
 def learn_moments(
     rows: Matrix, relevance: Relevance, rng: np.random.Generator
 ) -> tuple[Affine | None, Moments]:
-    """Return the leading directions of wide rows, and the moments in them."""
+    """Return the leading directions of the rows, and the moments of projected rows."""
     directions = principal_directions(rows, rng)
     return directions, estimate_moments(project(rows, directions), relevance)
 
 
 def true_share(nominal: float, deviation: float, moments: Moments) -> float:
-    """Return the weight of the start, for similarities of different spread.
+    """Return the weight of the start that corresponds to a nominal share.
 
-    Products of rows with a given query vary by m' T m + tr(T T) on average, where T is
-    the covariance of the rows.
+    The nominal share applies to similarities of equal spread. The inner products of a
+    query with all rows have a variance of m' T m + tr(T T) on average, where m is the
+    mean and T the covariance of the rows.
     """
     mean, total = moments.mean, moments.total
     of_start = np.sqrt(mean @ total @ mean + np.square(total).sum())

@@ -18,7 +18,8 @@ from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.two_covariance._path import Path, learn_plain
 
-# Held-out samples of a fold that are searched. More take longer than the fit itself.
+# Largest number of held-out samples of a fold that are searched. With more, the
+# hold-out would take longer than the fit.
 MAX_ROWS = 250
 
 
@@ -39,29 +40,30 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         s(q, d) = \sum_i \frac{\beta_i}{1 + 2 \beta_i}\, q_i d_i
         - \frac12 \sum_i \frac{\beta_i^2}{(1 + \beta_i)(1 + 2 \beta_i)}\, d_i^2 .
 
-    By default, a hold-out chooses between this ratio and the cosine after whitening
-    within classes or after a discriminant analysis, and how much of the start to mix
-    in. If nothing helps on the held-out classes, the start is kept. ``holdout=None`` is
-    the plain model. The derivations are in the :ref:`User Guide <two_covariance>`.
+    By default, a hold-out chooses among this ratio, the cosine after whitening within
+    classes, and the cosine after a discriminant analysis. It also chooses the share of
+    the start, the cosine of the samples, in the similarity. If nothing helps on the
+    held-out classes, the start is kept. ``holdout=None`` is the plain model. The
+    derivations are in the :ref:`User Guide <two_covariance>`.
 
     Parameters
     ----------
     shrinkage : float, default=None
         Weight from 0 to 1 of a multiple of the identity in the estimate of :math:`W`.
-        None lets the hold-out choose between 0.1 and 0.5. Without a hold-out, None is
-        0.1.
+        None lets the hold-out choose between 0.1 and 0.5. Without a hold-out, None
+        means 0.1.
 
     n_components : int, default=None
         Largest number of coordinates, those with the largest :math:`\beta_i`. None
         keeps all coordinates with a positive :math:`\beta_i`.
 
     holdout : str or None, default="auto"
-        Kind of samples that are held out to decide how far to move away from the cosine
-        (of tf-idf if `X` holds counts): whole classes ("objects"), for queries of
-        classes that are not in `y`; "samples", for queries of the classes in `y`; or,
-        with judgements, "queries" or also "documents". "auto" holds out classes, or
-        queries with judgements. None learns the plain model from the unscaled rows of
-        `X`, and serves the likelihood ratio.
+        One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
+        Kind of samples that are held out to decide how far to move away from the start,
+        the cosine (of tf-idf if `X` holds counts). Hold out whole classes ("objects")
+        if future queries are of classes that are not in `y`, or "samples" if they are
+        of the classes in `y`. None learns the plain model from the unscaled rows of
+        `X`, and ranks by the likelihood ratio.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out, and which rows determine the leading
@@ -72,17 +74,17 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     form_ : {"whitened", "discriminant", "ratio", "unit ratio"}
         Form of the learned similarity: the cosine of whitened coordinates; the cosine
         of coordinates times :math:`\sqrt{\beta_i / (1 + 2 \beta_i)}`; the likelihood
-        ratio; or the likelihood ratio of coordinates that are scaled to one length.
+        ratio; or the likelihood ratio of coordinates that are scaled to equal length.
         If the start is kept, this attribute and those up to `between_` are not set.
 
     shrinkage_ : float
         The shrinkage of :math:`W`.
 
     components_ : ndarray of shape (n_components, n_features)
-        Map of rows to the coordinates.
+        Matrix that maps rows to the coordinates.
 
     offset_ : ndarray of shape (n_components,)
-        Mean in the coordinates, which is subtracted.
+        Mean in the coordinates, which is subtracted from mapped rows.
 
     between_ : ndarray of shape (n_components,)
         Variances :math:`\beta_i` between classes, in descending order.
@@ -94,24 +96,11 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if `X` holds counts. Set only with a `holdout`.
 
-    holdout_results_ : dict
-        Measures of the candidates in the last fold. Set only with a `holdout`.
-
-    holdout_gain_, holdout_error_ : float
-        Gain in mean average precision of the chosen candidate, and its standard error.
-        Set only with a `holdout`.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     OASIS : Learns from triplets instead.
 
-    MemoryVectorQuery : Sets of queries for any similarity.
+    MemoryVectorQuery : Queries with sets of samples, for any similarity.
 
     sklearn.discriminant_analysis.LinearDiscriminantAnalysis : Coordinates for known
         classes.
@@ -119,12 +108,12 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     Notes
     -----
     A fit takes ``O(n_samples * n_features ** 2 + n_features ** 3)`` time. Data of more
-    than 500 features is projected on its 500 leading directions first. The start keeps
+    than 500 features is projected onto its 500 leading directions first. The start uses
     all features.
 
-    Columns of a relevance matrix are classes, and their weights do not matter. A sample
-    without a class, such as a distractor, is a separate class. From pairs and
-    judgements, :math:`W` is half of the covariance of the differences of relevant
+    The columns of a relevance matrix are classes; their weights are ignored. A sample
+    without a class, such as a distractor, is a class of one sample. If `y` holds pairs
+    or judgements, :math:`W` is half of the covariance of the differences of relevant
     samples.
 
     References
@@ -170,7 +159,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         shrinkage: float | None = None,
         *,
         n_components: int | None = None,
-        holdout: str | int | None = "auto",
+        holdout: str | None = "auto",
         random_state: RandomState = None,
     ):
         self.shrinkage = shrinkage
@@ -201,7 +190,8 @@ class TwoCovarianceSimilarity(SimilarityLearner):
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
         """Encode queries, alone or in sets.
 
-        Their inner products with the rows of `transform_database` are the similarity.
+        The inner products of the encoded queries with the rows of `transform_database`
+        are the similarity.
 
         Parameters
         ----------
@@ -209,14 +199,14 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             Queries.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query. The queries of a set are of one class. If None, each
+            Set of each query. The queries of a set must be of one class. If None, each
             query is a separate set.
 
         Returns
         -------
         Q : ndarray or csr_array of shape (n_sets, n_features_out)
-            One row for each group, in the sorted order of ``np.unique(groups)``, which
-            is also the index of a pandas frame; in the order of `X` without groups.
+            One row for each group, in the sorted order of ``np.unique(groups)``; these
+            are also the index of a pandas frame. Without groups, one row per query.
         """
         check_is_fitted(self)
         Q = self.encoder_.queries(self._check_rows(X), groups)
@@ -262,7 +252,7 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         groups: ArrayLike | None = None,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Return the mean average precision; queries or sets query the others.
+        """Return the mean average precision of samples or sets that query the others.
 
         Parameters
         ----------
@@ -284,7 +274,8 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; the others are searched, even if they belong to a set.
+            Samples that query. All other samples are only searched, even if they belong
+            to a set.
 
         Returns
         -------
