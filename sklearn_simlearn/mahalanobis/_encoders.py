@@ -1,4 +1,4 @@
-"""Encoders of the similarity under a sparse matrix."""
+"""Encoders of the similarity under a sparse matrix M."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from sklearn_simlearn.mahalanobis._problem import frequencies
 
 @dataclass(frozen=True, eq=False)
 class Matches(Encoder):
-    """q' M d of word frequencies."""
+    """Inner product q' M d of word frequencies."""
 
     M: sparse.csr_array
     power: float
@@ -38,7 +38,7 @@ class Matches(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class MatrixCosine(Encoder):
-    """q' M d / sqrt(q' M q d' M d)."""
+    """Cosine under M: q' M d / sqrt(q' M q d' M d)."""
 
     matches: Matches
 
@@ -57,7 +57,10 @@ class MatrixCosine(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class MixedCosine(Encoder):
-    """The cosine under a mixture of two matrices, compared by linearity in M."""
+    """Cosine under a mixture of two matrices.
+
+    q' M d is linear in M, so the similarities are computed from those of both matrices.
+    """
 
     learned: Matches
     start: Matches
@@ -67,7 +70,7 @@ class MixedCosine(Encoder):
 
     @cached_property
     def cosine(self) -> MatrixCosine:
-        """The cosine under the mixed matrix."""
+        """Cosine under the mixed matrix."""
         M = _mix(self.learned.M, self.start.M, self.share)
         return MatrixCosine(Matches(M, self.start.power))
 
@@ -80,7 +83,7 @@ class MixedCosine(Encoder):
         return self.cosine.items(X)
 
     def compare(self, sides: Sides) -> np.ndarray:
-        """Return the similarities, from those of the two matrices."""
+        """Return the similarities, computed from those of the two matrices."""
         S = _mix(
             sides.similarity(self.learned), sides.similarity(self.start), self.share
         )

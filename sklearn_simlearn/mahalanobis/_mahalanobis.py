@@ -44,7 +44,8 @@ from sklearn_simlearn.mahalanobis._stream import Stream
 # The hold-out measures M after 1, 2, 4 ... iterations, up to this number.
 MAX_PATH = 24
 
-# Share of `queries_per_object` that query in the folds of the hold-out.
+# Number of queries per object in a fold of the hold-out, as a share of
+# `queries_per_object`.
 QUERIES_IN_FOLDS = 0.375
 
 # Shares of the start that the hold-out tries.
@@ -61,18 +62,18 @@ class Candidate(NamedTuple):
 class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearner):
     r"""Similarity of word histograms with a sparse matrix over the vocabulary.
 
-    The cosine of tf-idf vectors compares each word with itself only. This learner [1]_
-    also lets similar words match, by a symmetric, non-negative matrix :math:`M`:
+    The cosine of tf-idf vectors compares each word only with itself. This learner [1]_
+    also lets similar words match, through a symmetric, non-negative matrix :math:`M`:
 
     .. math::
 
         s(q, d) = \frac{q^\top M d}{\sqrt{q^\top M q} \sqrt{d^\top M d}} .
 
-    The non-zero entries of :math:`M` are its diagonal and, for each word, those of its
-    nearest words. They start as weights of the words. They are learned from triplets
-    that these weights rank in the wrong order. A hold-out decides how far to move away
-    from the start. `from_paper` returns the form of the paper. The maths is in the
-    :ref:`User Guide <mahalanobis>`.
+    Each word may match itself and its nearest words; all other entries of :math:`M` are
+    zero. The initial :math:`M`, the start, is a diagonal matrix of word weights. The
+    entries are learned from triplets that the start ranks in the wrong order. A
+    hold-out decides how far to move away from the start. `from_paper` returns the form
+    of the paper. The maths is in the :ref:`User Guide <mahalanobis>`.
 
     Parameters
     ----------
@@ -80,37 +81,39 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         Number of nearest words that each word may match, in addition to itself.
 
     words : array-like of shape (n_features, n_dims) or sparse matrix, default=None
-        Source of the nearest words: vectors of the words, such as the centres of a
-        visual vocabulary, which are searched exactly; or a sparse graph of shape
-        (n_features, n_features), whose stored entries are the neighbours; or None for
-        the words that occur in the same training samples, by the cosine of their
-        columns. For more than about 100,000 vectors, pass a graph from an approximate
-        search.
+        Source of the nearest words. An array holds the vectors of the words, such as
+        the centres of a visual vocabulary; an exact search finds the nearest ones. A
+        sparse graph of shape (n_features, n_features) holds an entry for each neighbour
+        of a word. None takes the words that occur in the same training samples, by the
+        cosine of the columns of `X`. For more than about 100,000 vectors, pass a graph
+        from an approximate search.
 
     init : {"auto", "tfidf", "identity"}, array-like or sparse matrix, default="auto"
         Initial :math:`M`. "tfidf" is the diagonal of squared inverse document
         frequencies, as in [1]_. "identity" is the plain cosine. An array is a
-        symmetric, non-negative matrix of shape (n_features, n_features), whose non-zero
-        entries are learned too. If `X` holds counts, "auto" is the cosine of tf-idf to
-        the power 3/4: the counts are raised to this power at fit and at search, and so
-        are the weights. For other data, "auto" is "identity". If all words occur in all
-        samples, "auto" and "tfidf" are "identity".
+        symmetric, non-negative matrix of shape (n_features, n_features); its non-zero
+        entries are learned, too. If `X` holds counts, "auto" is the cosine of tf-idf to
+        the power 3/4: the counts and the weights are raised to this power, in `fit` and
+        in searches. For other data, or if all words occur in all samples, "auto" is
+        "identity". If all words occur in all samples, so is "tfidf".
 
     holdout : str, int or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        Kind of samples that are held out to decide how far to move away from the start:
-        whole objects, for queries of new objects; or samples, for queries of the same
-        objects. An int holds out this number of samples of each object. They query the
-        other samples after each iteration, and the best matrix is kept, as in [1]_,
-        which holds out 4. None holds out nothing and makes all iterations.
+        Kind of samples that are held out to decide how far to move away from the start.
+        Hold out whole objects ("objects") if future queries are of objects that are not
+        in `y`, or "samples" if they are of the objects in `y`. An int holds out this
+        number of samples of each object. They query the other samples after each
+        iteration, and the best matrix is kept, as in [1]_, which holds out 4. None
+        holds out nothing.
 
     margin : float or "auto", default="auto"
         Margin by which the squared similarity of relevant samples should exceed that of
-        others. "auto" is the mean squared similarity of relevant samples at the start,
-        since the squares are of the order of 0.01 for large vocabularies.
+        other samples. "auto" is the mean squared similarity of relevant samples at the
+        start. For large vocabularies, squared similarities are of the order of 0.01.
 
     alpha : float, default=0.1
-        Strength of the pull of :math:`M` towards its start. [1]_ has no such term.
+        Strength of the penalty that keeps :math:`M` close to the start. [1]_ has no
+        such penalty.
 
     queries_per_object : int, default=80
         Number of samples of each object, drawn at random, that query the others.
@@ -119,18 +122,17 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         Number of triplets drawn at random, in addition to the hard triplets.
 
     max_iter : int, default=200
-        Largest number of iterations. With a hold-out, at most 24 are made.
+        Largest number of iterations. If `holdout` is a string, the limit is 24.
 
     tol : float, default=1e-4
-        Stop when an iteration reduces the objective by at most this. The objective
-        starts near 1.
+        Stop when an iteration reduces the objective, which is about 1 at the start, by
+        at most this value.
 
     n_jobs : int, default=None
-        Threads over the queries, in `fit` and in `similarity`. It does not change the
-        result.
+        Number of threads in `fit` and `similarity`. It does not change the result.
 
     random_state : int, RandomState instance or None, default=None
-        Decides which samples are held out and which query, and which triplets are
+        Decides which samples are held out, which samples query, and which triplets are
         drawn. An int makes `fit` exactly repeatable.
 
     Attributes
@@ -139,14 +141,14 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         The learned matrix, of the dtype of `X`. Its scale has no effect.
 
     support_ : csr_array of shape (n_features, n_features), dtype bool
-        Entries of :math:`M` that were learned.
+        Mask of the entries of :math:`M` that were learned.
 
     power_ : float
         Power to which samples are raised before they are compared: 0.75 for counts with
         ``init="auto"``, else 1.
 
     margin_ : float
-        The margin.
+        The margin that was used.
 
     n_hard_triplets_ : int
         Number of triplets that were ranked in the wrong order when they were collected.
@@ -159,24 +161,24 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         kept.
 
     n_iter_ : int
-        Number of iterations that led to `M_`. It is 1 if the start was kept, since
+        Number of iterations that led to `M_`. It is 1 if the start is kept, since
         scikit-learn requires at least one.
 
     See Also
     --------
     sklearn_simlearn.similarities.CosineSimilarity : The start of this learner.
-    OASIS : A full matrix, for small vocabularies.
+    OASIS : Learns a full matrix, for small vocabularies.
 
     Notes
     -----
-    An evaluation of the objective and its gradient reads the postings of the words of
-    each query, and of the words linked to them, twice. If a tenth or more of the
-    entries of `X` are not zero, dense matrices are multiplied instead. The memory is
+    Each evaluation of the objective and its gradient reads, twice, the postings of the
+    words of each query and of the words that may match them. If at least a tenth of the
+    entries of `X` are non-zero, dense matrices are multiplied instead. `fit` stores
     five copies of `X`, a dense copy for dense products, up to four bytes for each pair
-    of a query and an item, and a gradient of `M_` for each of 16 parts of the queries.
+    of a query and an item, and 16 gradients of `M_`.
 
-    The similarity is the square root of the one in [1]_, so that it is an inner
-    product; rankings are the same. The length of a histogram has no effect.
+    The similarity is the square root of that in [1]_. This makes it an inner product
+    and does not change the rankings. The length of a histogram has no effect.
 
     References
     ----------
@@ -287,7 +289,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
     def _solve(self, posed, candidate, validation, advance):
         """Return the fitted attributes of a candidate.
 
-        A `validation` measures the matrix after each iteration, and the best is taken.
+        A `validation` measures the matrix after each iteration; the best one is used.
         """
         problem, triplets, margin, power = posed
         start, share = problem.pairs.start, candidate.share
@@ -317,8 +319,8 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         objective, _, _ = problem.evaluate(m, triplets, margin)
         if self.holdout is None and not has_ended:
             warn_user(
-                f"The objective still falls after max_iter={self.max_iter} iterations, "
-                f"by more than tol={self.tol}. Increase either, or set a holdout to "
+                f"The objective still falls by more than tol={self.tol} after max_iter="
+                f"{self.max_iter} iterations. Increase either, or set a holdout to "
                 "choose the number of iterations.",
                 ConvergenceWarning,
             )
@@ -333,7 +335,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         }
 
     def _path(self, X, relevance, pose, train, rng):
-        """Yield candidates with increasing distance from the start, from some rows."""
+        """Yield the candidates, each with the encoder that it learns from some rows."""
         rest = relevance.take(train)
         if not rest.find_queries().any():
             return
@@ -351,7 +353,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
                 yield Candidate(n_iter, share), mixed
 
     def _pose(self, X, relevance, n_queries, rng, *, init, words, advance):
-        """Return the problem of some samples, its triplets and margin; the power."""
+        """Return the problem of some samples, its triplets, margin, and the power."""
         items = relevance.items_of(X)
         start, power = (init, 1.0) if init is not None else find_start(items, self.init)
         X = frequencies(X, power)
@@ -371,20 +373,19 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
     def partial_fit(self, X: MatrixLike, y: TargetLike) -> Self:
         """Continue learning from a batch of samples, by stochastic gradient steps.
 
-        The first call decides the support of the matrix, its start and, with
-        ``margin="auto"``, the margin. After a `fit`, those of the fit are used. Nothing
-        is held out.
+        The first call determines the support of the matrix, its start and, with
+        ``margin="auto"``, the margin. After a `fit`, the values of the fit are used.
+        Nothing is held out.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Histograms: counts or frequencies, none negative; or a Dask collection of
-            them, whose partitions are shuffled into batches. The learner reads the
-            batches one after the other, on the cluster.
+            Histograms of counts or of other non-negative numbers; or a Dask collection,
+            whose partitions are shuffled into batches. The cluster learns from one
+            batch after the other.
 
         y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Their labels or relevance, as in `fit`. Triplets are formed within the
-            batch.
+            Labels or relevance, as in `fit`. Triplets are formed within the batch.
 
         Returns
         -------
@@ -462,7 +463,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
 
 
 def _rounds(n_iter):
-    """Return 1, 2, 4 ... and n_iter as the last; an empty list if n_iter is 0."""
+    """Return 1, 2, 4, ... and n_iter; an empty list if n_iter is 0."""
     n_iter = int(n_iter)
     return sorted({min(2**k, n_iter) for k in range(n_iter.bit_length() + 1)} - {0})
 
@@ -472,7 +473,7 @@ def _mix(learned, start, share):
 
 
 def _describe(problem, m, power):
-    """Return the attributes of a model with the matrix of m."""
+    """Return the attributes of a model with the unknowns m."""
     pairs = problem.pairs
     M = (pairs.unit * pairs.matrix(m)).astype(problem.X.dtype)
     return {

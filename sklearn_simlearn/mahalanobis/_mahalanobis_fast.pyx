@@ -4,8 +4,9 @@ Notation and equation labels are those of doc/learners/mahalanobis.rst. M is sym
 with one unknown for each pair of words in its support. `entry_*` lists, for each word,
 its entries of M: the number of the pair, and the postings of the other word.
 
-Sums over queries are kept apart by *part*, a fixed share of the queries, and added up
-in the order of the parts: results do not depend on the number of threads.
+The queries are divided into a fixed number of *parts*. Sums over queries are kept per
+part and added in the order of the parts, so results do not depend on the number of
+threads.
 """
 
 from cython cimport floating
@@ -21,18 +22,18 @@ from sklearn_simlearn._core.prefetch cimport prefetch
 cdef enum:
     AHEAD = 6
 
-# Unknowns that a thread adds up at a time.
+# Number of unknowns that a thread adds up at a time.
 cdef enum:
     CHUNK = 4096
 
-# Thresholds whose sums are updated together.
+# Number of thresholds whose sums are updated together.
 cdef enum:
     SPAN = 64
 
-# A relevant item, with the score that an irrelevant one must stay below.
+# Relevant item, with the score below which irrelevant items must stay.
 cdef struct Threshold:
     double score
-    int32_t place  # among the relevant items, in the order of the mined ranking
+    int32_t place  # index among the relevant items, in the order of the mined ranking
 
 
 cdef inline void fetch_postings(
@@ -109,7 +110,7 @@ cdef class Scratch:
     """Arrays that are used for one query at a time: one row per thread."""
 
     cdef double[:, ::1] unit                # squared similarity of each item
-    cdef double[:, ::1] share               # slope in it; zero between queries
+    cdef double[:, ::1] share               # slope in `unit`; zero between queries
     cdef double[:, :, ::1] head             # weights of thresholds, as prefix sums
     cdef int32_t[:, :, ::1] count           # irrelevant items by violated thresholds
     cdef int32_t[:, ::1] n_violated         # thresholds that a ranked item violates
@@ -147,9 +148,9 @@ def differentiate(
 ):
     """Compute the losses of some queries, and their derivatives by M.
 
-    (mahalanobis-gradient)  Each pair of a query and an item gets its share of the
-    triplets it is in. The contribution of the self-similarities is written to
-    `self_slope`, the rest is added to `gradient`.
+    (mahalanobis-gradient)  The slope of a pair of a query and an item is a sum over the
+    triplets of this pair. The contribution of the self-similarities is added to
+    `self_slope`, the rest to `gradient`.
     """
     cdef Py_ssize_t n_visited = visited.shape[0], n_items = inverse_self.shape[0]
     cdef Py_ssize_t n_parts = gradient.shape[0], part, i, q
@@ -228,7 +229,7 @@ cdef double to_slopes(
             2.0 * in_unit * score[item] * inverse_self[item] * inverse_self[query])
         share[item] = 0.0
     self_slope[query] -= own * inverse_self[query]
-    return max(0.0, weight * loss)  # differences of tiny sums may be below 0
+    return max(0.0, weight * loss)  # rounding may make tiny differences negative
 
 
 cdef void score_items(
@@ -270,11 +271,12 @@ cdef double add_ranked(
 ) noexcept nogil:
     """Compute the hinge of pairs of a relevant item and an irrelevant one above it.
 
-    (mahalanobis-ranked)  An irrelevant item violates the thresholds, of relevant items
-    ranked below it, that its score exceeds. Going up the ranking, prefix sums hold the
-    weights of the relevant items met so far, in the order of their thresholds, so that
-    the violated ones are a prefix. Going down, the irrelevant items are counted by how
-    many thresholds they exceed.
+    (mahalanobis-ranked)  Each relevant item has a threshold. An irrelevant item
+    violates the thresholds of lower-ranked relevant items that its score exceeds. A
+    first pass reads the ranking upwards. It keeps prefix sums of the weights of the
+    relevant items read so far, in the order of their thresholds; the violated ones are
+    a prefix. A second pass reads the ranking downwards. It counts the irrelevant items
+    by the number of thresholds that they exceed.
     """
     cdef Py_ssize_t n_ranked = ranked.shape[0], n_relevant = relevance.shape[0]
     cdef Py_ssize_t r, place, n_blocks = n_relevant // SPAN + 1
@@ -349,7 +351,7 @@ cdef inline int32_t count_below(
 cdef inline void insert(
     double[:, ::1] head, Py_ssize_t n, Py_ssize_t place, double amount
 ) noexcept nogil:
-    """Add to prefix sums: those within a block, and those of the blocks before."""
+    """Update the prefix sums within blocks, and the sums of all earlier blocks."""
     cdef Py_ssize_t i, block = place // SPAN
     for i in range(place + 1, min(n + 1, (block + 1) * SPAN)):
         head[0, i] += amount
@@ -360,7 +362,7 @@ cdef inline void insert(
 cdef inline int32_t count_from(
     int32_t[:, ::1] count, Py_ssize_t n, Py_ssize_t place
 ) noexcept nogil:
-    """Return the sum of the counts from a place on."""
+    """Return the sum of the counts from an index to the end."""
     cdef Py_ssize_t i, block = place // SPAN
     cdef int32_t total = 0
     for i in range(place, min(n, (block + 1) * SPAN)):
@@ -392,7 +394,7 @@ cdef void add_gradient(
     Py_ssize_t query, Words w, const floating[::1] values,
     const floating[::1] item_values, const floating* slope, double* gradient,
 ) noexcept nogil:
-    """Add x_iu sum_j slope_j x_jv, for words u of a query and v linked to them."""
+    """Add x_iu sum_j slope_j x_jv for words u of the query and v that may match u."""
     cdef int64_t k, e, last = w.indptr[query + 1]
     for k in range(w.indptr[query], last):
         if k + 3 * AHEAD < last:

@@ -15,7 +15,7 @@ from sklearn_simlearn.mahalanobis._problem import MAX_SCORES, MIN_DENSITY, csr_a
 
 
 def check_words(words: MatrixLike | None, n_words: int) -> Matrix | None:
-    """Return `words`, a graph as CSR or vectors as an array; or None."""
+    """Return `words` as checked: a CSR graph, an array of vectors, or None."""
     if words is None:
         return None
     checked = check_array(
@@ -28,8 +28,8 @@ def check_words(words: MatrixLike | None, n_words: int) -> Matrix | None:
         sparse.issparse(checked) and checked.shape[1] != n_words
     ):
         raise ValueError(
-            f"words must have a row for each of the {n_words} features of X, and "
-            f"a column too if it is a sparse graph; got shape {checked.shape}."
+            f"words must have a row for each of the {n_words} features of X; a sparse "
+            f"graph also needs a column for each. Got shape {checked.shape}."
         )
     return checked
 
@@ -43,8 +43,8 @@ def find_neighbors(
 ) -> sparse.csr_array:
     """Return the graph of the words that may match.
 
-    `words` holds vectors or the graph itself. If it is None, the words match that occur
-    together in the samples `X`.
+    `words` holds vectors, or the graph itself. If `words` is None, words match if they
+    occur in the same samples of `X`.
     """
     n_words = X.shape[1]
     n_neighbors = min(n_neighbors, n_words - 1)
@@ -76,13 +76,13 @@ def find_neighbors(
 
 
 def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
-    """Return for each word the words that occur in the same samples, in blocks.
+    """Yield blocks of words; each row lists the words that occur in the same samples.
 
-    If there are too few of them, the row is filled with -1.
+    Rows with fewer than `n_neighbors` words are filled with -1.
     """
     words = unit_rows(X.T.tocsr())
     samples = words.T.tocsr()
-    # For each word, the words of all samples that have it.
+    # Work of a word: the number of entries of all samples that contain it.
     work = (words.astype(bool) @ np.diff(samples.indptr)).cumsum()
     edges = np.searchsorted(work, np.arange(work_per_block, work[-1], work_per_block))
     edges = np.unique([0, *edges, len(work)])
@@ -94,7 +94,7 @@ def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
 
 
 def _find_common_dense(X, n_neighbors):
-    """Return the same as `_find_common`, by dense products."""
+    """Yield the same as `_find_common`, from dense products."""
     words = unit_rows(np.ascontiguousarray(X.toarray().T))
     for batch in gen_batches(len(words), max(1, MAX_SCORES // len(words))):
         cosines = words[batch] @ words.T
@@ -106,14 +106,14 @@ def _find_common_dense(X, n_neighbors):
 
 
 def _find_nearest(words, n_neighbors):
-    """Return for each word those with the nearest vectors, in blocks."""
+    """Yield blocks of words; each row lists the words with the nearest vectors."""
     n_words = len(words)
     search = NearestNeighbors().fit(words)
     for batch in gen_batches(n_words, 10_000):
         nearest = search.kneighbors(
             words[batch], n_neighbors + 1, return_distance=False
         )
-        # The nearest word is the word itself, unless others have the same vector.
+        # Usually the nearest word is the word itself, but others may be equal to it.
         is_self = nearest == np.arange(n_words)[batch, None]
         is_self[~is_self.any(axis=1), -1] = True
         yield nearest[~is_self].reshape(-1, n_neighbors)

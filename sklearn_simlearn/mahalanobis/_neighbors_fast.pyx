@@ -1,4 +1,4 @@
-"""Kernel that finds the words which occur in the same samples."""
+"""Kernel that finds the words that occur in the same samples."""
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def find_common(
-    Py_ssize_t first,                    # the words from here
+    Py_ssize_t first,                    # number of the first word
     const int64_t[::1] start,            # in: words as rows, of unit length
     const int32_t[::1] items,            # in
     const floating[::1] item_values,     # in
@@ -17,7 +17,7 @@ def find_common(
     int n_threads,
     int32_t[:, ::1] nearest,             # out: words with the largest products, or -1
 ):
-    """Find the words that are most often in the same items; lower ones if tied."""
+    """Find the words with the largest products with each word; lowest first if tied."""
     cdef Py_ssize_t n_words = start.shape[0] - 1, n_nearest = nearest.shape[1]
     cdef Py_ssize_t row, n_touched, i, place
     cdef int64_t p, k
@@ -37,7 +37,7 @@ def find_common(
         for p in range(start[word], start[word + 1]):
             for k in range(indptr[items[p]], indptr[items[p] + 1]):
                 step = item_values[p] * values[k]
-                if step > 0:  # otherwise underflow: a word with a score is listed
+                if step > 0:  # 0 by underflow; words with a score are listed already
                     if score[t, words[k]] == 0:
                         touched[t, n_touched] = words[k]
                         n_touched = n_touched + 1

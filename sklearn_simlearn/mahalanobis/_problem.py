@@ -1,4 +1,4 @@
-"""The problem that SparseMahalanobisLearner solves: unknowns, triplets, objective.
+"""Optimisation problem of SparseMahalanobisLearner: unknowns, triplets, objective.
 
 Notation and equation labels are those of doc/learners/mahalanobis.rst.
 """
@@ -24,17 +24,19 @@ from sklearn_simlearn.mahalanobis._mahalanobis_fast import (
     score_selves,
 )
 
-# Parts of the queries whose gradients are summed separately, for any `n_jobs`.
+# Number of parts of the queries. The gradient of each part is summed separately, so
+# that the result does not depend on `n_jobs`.
 N_PARTS = 16
 
-# Queries per call of a kernel; few, so that Ctrl-C is handled soon.
+# Number of queries per call of a kernel; small, so that Ctrl-C is handled soon.
 BLOCK = 1024
 
-# Denser samples are compared by dense products, of at most this number of scores.
+# Smallest share of non-zeros at which samples are compared by dense products, and the
+# largest number of scores of such a product.
 MIN_DENSITY = 0.1
 MAX_SCORES = 2**22
 
-# Root mean square of the first change of the diagonal, as a share of its start.
+# Root mean square of the first step, as a share of the initial diagonal.
 FIRST_STEP = 0.5
 
 # Status of SciPy's L-BFGS-B after the last allowed iteration.
@@ -42,23 +44,23 @@ MAX_ITER_REACHED = 1
 
 
 class Pairs:
-    """The unknowns: one for each pair of words that may match.
+    """Unknowns of the problem: one for each pair of words that may match.
 
     Parameters
     ----------
     start : csr_array of shape (n_words, n_words)
-        Symmetric matrix to start with.
+        Initial matrix, symmetric.
 
     neighbors : csr_array of shape (n_words, n_words)
-        Non-zero if two words may match, in either direction.
+        Two words may match if either of their two entries is non-zero.
 
     Attributes
     ----------
     first, second : ndarray of shape (n_pairs,)
-        The words of each pair; those of the diagonal come first.
+        The words of each pair. The pairs of a word with itself come first.
 
     number : csr_array of shape (n_words, n_words)
-        Number of the pair that each entry of the support belongs to.
+        Index of the pair of each entry of the support.
 
     unit : float
         Mean of the diagonal of `start`. The unknowns are multiples of it.
@@ -105,26 +107,26 @@ class Pairs:
 
 
 class Triplets(NamedTuple):
-    """Triplets of some queries: implied by a ranking, or listed.
+    """Triplets of some queries, implied by a ranking or listed.
 
     Attributes
     ----------
     queries : ndarray of shape (n_queries,)
-        Rows of the items.
+        Items that query, as row numbers.
 
     weight : ndarray of shape (n_queries,)
-        Weight of each query's triplets, as a share of the total weight of all.
+        Weight of the triplets of each query, as a share of the total weight.
 
     ranked_start, ranked : ndarray
-        Ranking of each query: items, or ``~item`` if it is relevant. Each relevant item
-        and each irrelevant item above it form a triplet.
+        Ranking of each query: ``~item`` if an item is relevant, else ``item``. Each
+        relevant item forms a triplet with each irrelevant item above it.
 
     relevant_start, relevance : ndarray
         Relevance of the relevant items of each query, in the order of the ranking.
 
     listed_start, listed, listed_weight : ndarray
         Listed triplets of each query: pairs of a relevant and an irrelevant item, and
-        the relevance of the first.
+        the relevance of the relevant item.
 
     n_hard : int
         Number of triplets that the rankings imply.
@@ -143,7 +145,7 @@ class Triplets(NamedTuple):
 
 
 class Problem:
-    """Items that query each other, and the objective at any M.
+    """Items that query each other, and the objective as a function of M.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ class Problem:
         The unknowns.
 
     alpha : float
-        Strength of the pull towards the start.
+        Strength of the penalty that keeps M close to the start.
 
     n_threads : int
         Number of threads.
@@ -189,7 +191,7 @@ class Problem:
         for batch in gen_batches(max(len(first), 1), 2**16):
             own.append(2 * by_word[:, first[batch]].multiply(by_word[:, second[batch]]))
         self.own = csr_arrays(sparse.hstack(own, format="csr"))
-        # For each word, its entries of M: the pair, and the postings of the other word.
+        # Entries of M of each word: the pair, and the postings of the other word.
         start, word, self.entry_pair = csr_arrays(pairs.number)
         postings = np.stack([self.postings_start[word], self.postings_start[word + 1]])
         self.entries = start, self.entry_pair, np.ascontiguousarray(postings.T)
@@ -202,9 +204,10 @@ class Problem:
         n_random: int,
         rng: np.random.Generator,
     ) -> tuple[Triplets, float]:
-        """Return the triplets that are hard at this M, and random ones.
+        """Return the triplets that this M ranks in the wrong order, and random ones.
 
-        Also return the mean similarity of relevant items, by the weight of the queries.
+        Also return the mean squared similarity of relevant items, with queries weighted
+        by `weight`.
         """
         n_of_query = rng.multinomial(n_random, np.full(len(queries), 1 / len(queries)))
         inverse_norms = np.sqrt(self._inverse_selves(m))
@@ -219,7 +222,7 @@ class Problem:
             mean_relevant[batch] = row_dots(positive, S) / positive.sum(axis=1)
             for score, grade, n in zip(S, grades, n_of_query[batch], strict=True):
                 order = np.flatnonzero(grade >= 0)
-                # Of equal items, relevant ones come first: such triplets are not hard.
+                # Relevant items come first among ties: such triplets are not hard.
                 order = order[np.lexsort((grade[order] == 0, -score[order]))]
                 is_relevant = grade[order] > 0
                 good, bad = order[is_relevant], order[~is_relevant]
@@ -272,7 +275,7 @@ class Problem:
         indptr, words, values = self.rows
         items, item_values = self.postings
         support = Words(indptr, words, items, *self.entries)
-        mined = Mined(*triplets[:-1])  # without their number
+        mined = Mined(*triplets[:-1])  # without `n_hard`
         for batch in gen_batches(max(len(losses), 1), BLOCK):
             differentiate(
                 np.arange(len(losses))[batch],
@@ -316,7 +319,7 @@ class Problem:
             slopes[0, above] += row_dots(queries[second[above]], in_words[first[above]])
 
     def _inverse_selves(self, m):
-        """Return 1 / S_ii, or 0."""
+        """Return 1 / S_ii for each item; 0 if S_ii is 0."""
         selves = np.empty(self.n_items)
         score_selves(*self.own, m, self.n_threads, selves)
         return inverse(selves)
@@ -341,23 +344,24 @@ def descend(
         Numbers of iterations, in ascending order.
 
     tol : float
-        The iterations end when one of them reduces the objective by at most this.
+        Stop when an iteration reduces the objective by at most this value.
 
     report : callable
-        Called with M after each iteration; returns whether to stop.
+        Called with the unknowns after each iteration; returns True to stop.
 
-    Returns
-    -------
+    Yields
+    ------
     m : ndarray of shape (n_pairs,)
-        M at each checkpoint, or at the end if that was earlier.
+        The unknowns at a checkpoint, or at the end of the iterations if they ended
+        before.
 
     n_iter : int
         Number of iterations so far.
 
     has_ended : bool
-        Whether the iterations have converged, or `report` has stopped them.
+        True if the iterations have converged, or if `report` has stopped them.
     """
-    # L-BFGS-B begins with a step of unit length, so the unknowns are scaled.
+    # The first step of L-BFGS-B has unit length, so the unknowns are scaled.
     scale = FIRST_STEP * np.sqrt(problem.n_words)
     m, n_iter, path = problem.pairs.start, 0, {}
 
@@ -393,7 +397,7 @@ def descend(
 def draw_queries(
     relevance: Relevance, n_per_object: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return some samples of each object that have a triplet, and their weights."""
+    """Draw queries among the samples of each object; return them and their weights."""
     members = relevance.memberships
     rows = np.repeat(np.arange(len(relevance)), np.diff(members.indptr))
     can_query = relevance.find_queries()[rows]
@@ -401,7 +405,7 @@ def draw_queries(
     order = np.lexsort((rng.random(len(row)), column))
     place = np.arange(len(order)) - np.searchsorted(column[order], column[order])
     queries = np.unique(row[order[place < n_per_object]])
-    # (mahalanobis-weight)  max N / N(object), the mean over the query's objects
+    # (mahalanobis-weight)  max N / N(object), averaged over the query's objects
     issued = members[queries].astype(bool)
     n_issued = issued.sum(axis=0)
     weight = issued @ (n_issued.max(initial=0) * inverse(n_issued.astype(np.float64)))
@@ -409,14 +413,14 @@ def draw_queries(
 
 
 def frequencies(X: Matrix, power: float) -> Matrix:
-    """Return values raised to a power, then rows of sum 1; rows of zeros stay."""
+    """Raise values to a power, then scale rows to a sum of 1; keep rows of zeros."""
     if power != 1:
         X = X**power if isinstance(X, np.ndarray) else X.power(power)
     return scale_rows(X, inverse(np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()))
 
 
 def csr_arrays(X: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indptr, indices and data, of the types that kernels take."""
+    """Return indptr, indices and data in the types that kernels expect."""
     X.sort_indices()
     return (
         X.indptr.astype(np.int64, copy=False),

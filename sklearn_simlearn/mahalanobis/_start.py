@@ -1,4 +1,4 @@
-"""Matrix from which SparseMahalanobisLearner starts."""
+"""Initial matrix of SparseMahalanobisLearner."""
 
 import numpy as np
 from scipy import sparse
@@ -19,17 +19,17 @@ def check_init(init: str | MatrixLike, n_words: int) -> sparse.csr_array | None:
     )
     if start.shape != (n_words, n_words):
         raise ValueError(
-            f"init must have shape ({n_words}, {n_words}), as X has {n_words} "
+            f"init must have shape ({n_words}, {n_words}), since X has {n_words} "
             f"features; got {start.shape}."
         )
     check_non_negative(start, "init")
     if start.nnz == 0 or abs(start - start.T).max() > 1e-9 * start.max():
-        raise ValueError("init must be a symmetric matrix with positive entries.")
+        raise ValueError("init must be symmetric and have at least one positive entry.")
     return start
 
 
 def find_start(X: Matrix, init: str) -> tuple[sparse.csr_array, float]:
-    """Return the matrix that `init` names, and the power of the entries of X."""
+    """Return the matrix that `init` names, and the power for the entries of X."""
     power, diagonal = 1.0, None
     if init == "auto":
         idf = Start.fit(X).idf

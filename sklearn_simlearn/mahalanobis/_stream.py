@@ -5,13 +5,13 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn.mahalanobis._problem import Pairs, Problem, draw_queries
 
-# Queries of a step, and its length.
+# Number of queries in a step, and the factor of its length.
 BATCH_SIZE = 32
 LEARNING_RATE = 0.3
 
 
 class Stream:
-    """State of the steps between calls of `partial_fit`.
+    """State of the gradient steps, kept between calls of `partial_fit`.
 
     Parameters
     ----------
@@ -19,20 +19,20 @@ class Stream:
         The unknowns.
 
     rng : Generator
-        Source of the random numbers of all calls.
+        Random number generator of all calls.
     """
 
     def __init__(self, pairs: Pairs, rng: np.random.Generator):
         self.pairs = pairs
         self.m = pairs.start
         self.rng = rng
-        self.squares = 0.0  # of all gradients so far
+        self.squares = 0.0  # sum of squares of all gradients so far
         self.n_sweeps = 0
 
     def sweep(
         self, problem: Problem, margin: float, n_per_object: int, n_random: int
     ) -> tuple[float, int]:
-        """Run an epoch; return the mean objective and the number of hard triplets."""
+        """Run one epoch; return the mean objective and the number of hard triplets."""
         queries, weight = draw_queries(problem.relevance, n_per_object, self.rng)
         order = self.rng.permutation(len(queries))
         total, n_hard = 0.0, 0
