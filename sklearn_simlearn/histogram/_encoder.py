@@ -1,4 +1,4 @@
-"""Encoder of HistogramRankSVM, and its scale."""
+"""Encoder of HistogramRankSVM, and the scale of its similarity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ N_COMPARED = 500
 
 @dataclass(frozen=True, eq=False)
 class WeightTable(Encoder):
-    """Counts compared by a table of weights; rows are CSR."""
+    """Counts compared by a table of weights; encoded rows are CSR."""
 
     table: CountTable
 
     def name_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the word of each count, and a name of the last two columns."""
+        """Return names with word and count, and a name of the last two columns."""
         counts = np.repeat(names, self.table.weights.shape[1] - 1).tolist()
         return [*counts, "(unmatched)", "(unmatched)"]
 
     def queries(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, the weights of the query's count for all counts."""
+        """Return, per word, the weights of the query's count with all item counts."""
         return self.table.encode_queries(X)
 
     def items(self, X: Matrix) -> sparse.csr_array:
-        """Return, per word, an indicator of the count of the item."""
+        """Return, per word, an indicator of the item's count."""
         return self.table.encode_items(X)
 
     def compare(self, sides: Sides) -> np.ndarray:
-        """Return the similarities, by the table."""
+        """Return the similarities, computed by the table without encodings."""
         return self.table.similarity(sides.queries.X, sides.items.X, sides.n_threads)
 
 
@@ -48,6 +48,6 @@ def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
 
 
 def _find_spread(S):
-    """Return the standard deviation over the items other than the query."""
+    """Return the standard deviation over all items except the query."""
     others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
     return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))

@@ -37,7 +37,7 @@ from sklearn_simlearn.histogram._table import (
 # Shares of the hand-made similarity that the hold-out tries.
 SHARES = (0.0, 0.25, 0.5, 0.75)
 
-# The hold-out needs only the ranking, so a larger gap and some of the queries suffice.
+# The hold-out compares rankings only, so a larger gap and fewer queries are enough.
 HOLDOUT_TOL = 1e-2
 HOLDOUT_QUERIES = 500
 
@@ -59,32 +59,33 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
 
         s(q, d) = \sum_i w_{g(i),\, \min(q_i, n),\, \min(d_i, n)},
 
-    where :math:`g(i)` is the group of word :math:`i` by its frequency. The table can
-    express the rules of hand-made similarities: idf, burstiness, negative evidence,
-    asymmetry. The weights minimise a hinge loss of irrelevant items that rank above
-    relevant ones. The problem is convex and is solved up to a certified gap.
+    where :math:`g(i)` is the group of word :math:`i` by its frequency. The weights can
+    express the rules of hand-made similarities, such as idf, burstiness, negative
+    evidence and asymmetry. They minimise a hinge loss of irrelevant items that rank
+    above relevant ones. The problem is convex; the solver reports an upper bound on the
+    distance to its minimum.
 
-    By default, held-out samples decide how much of the best hand-made similarity is
-    mixed in, from none to all. `from_paper` returns the form of the paper. The maths is
-    in the :ref:`User Guide <histogram>`.
+    By default, held-out samples choose the share of the best hand-made similarity in
+    the result, from 0 to 1. `from_paper` returns the form of the paper. The maths is in
+    the :ref:`User Guide <histogram>`.
 
     Parameters
     ----------
     alpha : float, default=1.0
-        Weight of the penalty. Losses are means, so the same value suits small and large
-        data.
+        Weight of the penalty. The loss is a mean over queries, so `alpha` does not
+        depend on the number of samples.
 
     penalty : {"shared", "l2"}, default="shared"
-        Penalty of the weights. "shared" scales the bins by their frequency and pulls
-        the groups towards a common table. "l2" is the penalty of [1]_, half the sum of
-        the squared weights, which suppresses rare bins; with `n` queries, its
-        :math:`\lambda` is ``n * alpha``.
+        Penalty of the weights. "shared" scales the bins by their frequency and shrinks
+        the weights of all groups towards a common table. "l2" is the penalty of [1]_,
+        half the sum of the squared weights, which suppresses rare bins; with `n`
+        queries, :math:`\lambda` of [1]_ is ``n * alpha``.
 
     loss : {"max", "pairwise", "auto"}, default="auto"
-        Items with which a relevant item is compared: the highest-ranked irrelevant
-        item, which suits objects; or each irrelevant item, as in the classical ranking
-        SVM, which suits categories. "auto" lets the held-out samples choose, and means
-        "max" without a hold-out.
+        Irrelevant items with which a relevant item is compared. "max" uses the
+        highest-ranked one, which suits objects. "pairwise" uses each of them, as in the
+        classical ranking SVM, which suits categories. "auto" lets held-out samples
+        choose, and means "max" without a hold-out.
 
     truncation : int or "auto", default=4
         Largest count :math:`n`; larger counts become :math:`n`. "auto" is the rule
@@ -97,68 +98,71 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         frequencies are noise, and one group is better than five.
 
     cross_fit : bool or "auto", default="auto"
-        Whether to train in two halves, each with the word frequencies of the other. A
-        word that only the samples of one object have is rare *because* of this object.
-        For new objects, rarity has no such meaning. Training in halves helps if words
-        are rare. Otherwise it only reduces the number of training pairs. "auto" does it
-        if there are at least 20 objects and a word is, on average, in fewer than twice
-        as many samples as an object has.
+        Whether to train on two halves of the data, each with the word frequencies of
+        the other half. A word that occurs only in the samples of one object is rare
+        *because* of this object. The words of new objects are not rare for this reason.
+        Training in halves helps if most words are rare. Otherwise it only reduces the
+        number of training pairs. "auto" trains in halves if there are at least 20
+        objects and the mean number of samples per word is less than twice the mean
+        number of samples per object.
 
     length_slope : float, default=0.3
-        Slope of the length normalisation of items, below 1. The gains of an item's
-        words are divided by ``1 - length_slope + length_slope * length / mean_length``:
-        by 1 for an item of mean length, by ``1 + length_slope`` for one twice as long.
-        The length is the sum of truncated counts. Long items share words with any
-        query. 0 is the paper's model.
+        Slope of the length normalisation of items, from 0 to less than 1. The gains of
+        an item's words are divided by
+        ``1 - length_slope + length_slope * length / mean_length``: by 1 for an item of
+        mean length, by ``1 + length_slope`` for an item of twice this length. The
+        length is the sum of truncated counts. Without normalisation, long items rank
+        too high, since they share words with any query. 0 is the model of [1]_.
 
     weight_pattern : array-like of shape (n + 1, n + 1) or "symmetric", default=None
-        Bin of each pair of counts, the query's along the rows. Equal entries share a
-        weight. "symmetric" has one weight for the counts (j, l) and (l, j). None gives
-        each pair its own weight. `search_weight_pattern` finds patterns.
+        Bin of each pair of counts; rows are counts in the query, columns are counts in
+        the item. Pairs in the same bin share a weight. "symmetric" uses one weight for
+        the counts (j, l) and (l, j). None gives each pair its own weight.
+        `search_weight_pattern` finds patterns.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        Kind of samples that are held out to choose between the hand-made similarity,
-        the learned one and mixtures of both: whole classes, if queries may be of new
-        classes; or samples, if queries are of the classes in `y`. None uses the learned
-        similarity alone.
+        Kind of samples that are held out to choose among the hand-made similarity, the
+        learned one and mixtures of both. Hold out whole classes ("objects") if future
+        queries are of classes that are not in `y`, or "samples" if they are of the
+        classes in `y`. None uses the learned similarity alone.
 
     tol : float, default=1e-3
-        Largest duality gap, as a share of the objective, at which the solver stops.
+        Duality gap, as a share of the objective, at which the solver stops.
 
     max_iter : int, default=200
         Largest number of passes over the training data.
 
     n_jobs : int, default=None
-        Threads over the queries, in `fit` and in `similarity`. It does not change the
-        result.
+        Number of threads in `fit` and `similarity`. It does not change the result.
 
     random_state : int, RandomState instance or None, default=None
-        Decides what is held out.
+        Decides which samples are held out.
 
     Attributes
     ----------
     share_ : float
-        Share of the hand-made similarity: 1 if it is used alone, 0 if it is left out.
+        Share of the hand-made similarity: 1 if it is used alone, 0 if it is not used.
 
     hand_made_ : estimator or None
-        The hand-made similarity, fitted; None without a hold-out.
+        The fitted hand-made similarity; None if `share_` is 0.
 
     loss_ : str or None
-        The loss of the weights; None if no weights are used.
+        The loss that the weights minimise; None if `share_` is 1.
 
     weights_ : ndarray of shape (n_word_groups, n + 1, n + 1)
-        Weights by group, rarest words first, by count in the query and by count in the
-        item. Only differences within a row change a ranking; the weight of (0, 0) is 0.
-        This attribute and those up to `dual_gap_` are set only if `share_` is below
-        1.
+        Weight by group (rarest words first), count in the query and count in the item.
+        Only differences within a row change a ranking. The weight of the counts (0, 0)
+        is 0. This attribute and those up to `dual_gap_` are set only if `share_` is
+        below 1.
 
     scale_ : float
-        Divisor of the learned similarity, so that its spread over items is that of the
-        hand-made similarity.
+        Divisor of the learned similarity. It makes the spread over items equal to that
+        of the hand-made similarity.
 
     word_groups_ : ndarray of shape (n_features,)
-        Group of each word. Words without a training sample are in the rarest group.
+        Group of each word. Words that occur in no training sample are in the rarest
+        group.
 
     weight_pattern_ : ndarray of shape (n + 1, n + 1)
         Bin of each pair of counts.
@@ -167,16 +171,16 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         The largest count :math:`n`.
 
     mean_length_ : float
-        Mean sum of truncated counts of a training sample.
+        Mean of the sum of truncated counts over training samples.
 
     objective_ : float
         Value of the objective. It is 1 if all similarities are 0.
 
     dual_gap_ : float
-        Upper bound on the difference to the minimum of the objective.
+        Upper bound on the difference between the objective and its minimum.
 
     n_iter_ : int
-        Passes over the training data; 1 if the hand-made similarity is used alone.
+        Number of passes over the training data; 1 if `share_` is 1.
 
     See Also
     --------
@@ -186,12 +190,12 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     Notes
     -----
     A pass over the training data compares every query with every item, with one
-    addition for every word that they share. The memory is up to three copies of the
-    truncated counts, at five bytes each, and six planes of
+    addition for every word that they share. `fit` stores up to three copies of the
+    truncated counts, with five bytes per count, and six planes of
     ``n_word_groups * (n + 1) ** 2`` numbers per query.
 
-    The encodings are sparse, also for dense `X`. The learned similarity has `n` columns
-    per word and two more; the columns of the hand-made similarity follow.
+    Encoded samples are sparse, even if `X` is dense. They consist of the columns of the
+    hand-made similarity, if it is used, then `n` columns per word and two more columns.
 
     References
     ----------
@@ -281,12 +285,12 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     def search_weight_pattern(
         self, X: MatrixLike, y: TargetLike, *, n_bins: int, cv: Any = None
     ) -> list[tuple[float, np.ndarray]]:
-        """Merge pairs of counts greedily until there are few weights per group.
+        """Merge pairs of counts greedily until `n_bins` bins are left.
 
-        Adjacent bins are merged one by one. Each step merges the two bins that leave
-        the highest mean average precision of the learned similarity. The search needs
-        an integer `truncation`, starts from `weight_pattern`, and learns without a
-        hold-out. It does not change the estimator.
+        Each step merges two adjacent bins: those after whose merger the learned
+        similarity has the highest mean average precision. The search needs an integer
+        `truncation`, starts from `weight_pattern`, and learns without a hold-out. It
+        does not change the estimator.
 
         Parameters
         ----------
@@ -300,7 +304,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             Number of bins at which to stop.
 
         cv : int, cross-validation generator or iterable, default=None
-            Folds on which a merger is evaluated. An int is the number of folds of a
+            Folds for the evaluation of a merger. An int is the number of folds of an
             :class:`~sklearn_simlearn.model_selection.ObjectKFold`. None evaluates on
             the training data.
 
@@ -328,7 +332,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
     ) -> dict:
-        # A string can only be "auto".
+        # The only valid string is "auto".
         n = self.truncation
         if isinstance(n, str):
             n = find_truncation(X)
@@ -367,7 +371,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     def _try_settings(
         self, X, relevance, pattern, hand_made, rng
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows."""
+        """Yield the candidates, each with the encoder that it learns from some rows."""
         hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         start = hand_made.encoder_
         yield START, start
@@ -377,7 +381,8 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             solver = self._pose(X, relevance, queries, pattern, loss)
             while not solver.is_done(HOLDOUT_TOL) and solver.n_iter < self.max_iter:
                 solver.iterate(HOLDOUT_TOL)
-            # Weights of 0 have an objective of 1; smaller gains are within the gap.
+            # The objective is 1 for weights of 0. Differences below the tolerance may
+            # be due to the gap.
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
             table = WeightTable(self._make_table(X, solver))
@@ -420,15 +425,16 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         if not (stop or solver.is_done(self.tol)):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
-                f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase one "
-                "of them or alpha.",
+                f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase "
+                "max_iter, tol or alpha.",
                 ConvergenceWarning,
             )
         elif self.holdout is None and not (stop or solver.best.any()):
             warn_user(
-                "No weights are better than 0, so every similarity is 0. With "
-                f'loss="{setting.loss}", irrelevant items look like the relevant ones. '
-                "Set holdout to use a hand-made similarity in this case."
+                "No weights are better than 0, so every similarity is 0: with "
+                f'loss="{setting.loss}", no weights rank relevant items above '
+                "irrelevant ones often enough. Set holdout to use a hand-made "
+                "similarity in this case."
             )
         return fitted_attributes()
 

@@ -1,8 +1,8 @@
 """Kernels of HistogramRankSVM: scores, cuts and the small dual problem.
 
 Notation and equation labels are those of doc/learners/histogram.rst. Counts are
-truncated at n. A posting packs an item and the count it has of the word,
-``item << COUNT_BITS | count``: one stream of memory instead of two.
+truncated at n. A posting packs an item and its count of the word into one integer,
+``item << COUNT_BITS | count``, so that one array is read instead of two.
 """
 
 from cython cimport floating
@@ -29,7 +29,8 @@ cdef fused relevance_t:
     int8_t  # relevant or not
     double  # graded relevance
 
-# A relevant item less the margin of 1, with sums over those before it in sorted order.
+# Score of a relevant item minus the margin of 1, with sums over the items before it in
+# sorted order.
 cdef struct Margin:
     double score
     Py_ssize_t item
@@ -114,16 +115,16 @@ def find_cuts(
 ):
     """Compute the loss of each query and the plane that touches it from below.
 
-    (histogram-cut)  offset + <cut, gain> is the loss at the given gains and below it at
-    any other. Row 0 of a group counts all words of the items;
-    row j >= 1 those of which the query has j.
+    (histogram-cut)  offset + <cut, gain> equals the loss at the given gains and is at
+    most the loss at any other. Row 0 of a group counts all words of the items, row
+    j >= 1 counts the words that the query has j times.
     """
     cdef Py_ssize_t n_items = relevance.shape[1]
     cdef Py_ssize_t n_words = words.start.shape[0] - 1
     cdef Py_ssize_t i, d
     cdef int t
 
-    # One row of scratch per thread.
+    # One row of scratch memory per thread.
     cdef Py_ssize_t n_margins = n_items + 1 if pairwise else 1
     cdef double[:, ::1] score = np.empty((n_threads, n_items))
     cdef double[:, ::1] share = np.zeros((n_threads, n_items))
@@ -161,7 +162,7 @@ cdef void max_loss(
     const relevance_t* relevance, Py_ssize_t n_items, const double* score,
     double* share, double* value, double* offset,
 ) noexcept nogil:
-    """Return the mean hinge of 1 - s(q, u) + the highest s(q, v): (histogram-max)."""
+    """Compute the mean hinge of 1 - s(q, u) + the highest s(q, v): (histogram-max)."""
     cdef Py_ssize_t item, highest = -1
     cdef double total = 0.0, hinge
 
@@ -186,10 +187,10 @@ cdef void pair_loss(
     const relevance_t* relevance, Py_ssize_t n_items, const double* score,
     Margin* margin, double* head, double* share, double* value, double* offset,
 ) noexcept nogil:
-    """Return the mean hinge of 1 - s(q, u) + s(q, v): (histogram-pairwise).
+    """Compute the mean hinge of 1 - s(q, u) + s(q, v): (histogram-pairwise).
 
-    An irrelevant item violates the margins s(q, u) - 1 below its score. They are the
-    first of the sorted margins, so sums over them are sums over a head of that list.
+    An irrelevant item violates the margins s(q, u) - 1 below its score. These are the
+    first of the sorted margins, so sums over them are prefix sums.
     """
     cdef Py_ssize_t item, k, high, middle, n_relevant = 0, n_irrelevant = 0
     cdef double weight = 0.0, weighted_margin = 0.0, total
@@ -246,8 +247,8 @@ cdef void gather(
 ) noexcept nogil:
     """Sum the counts of items with a share that match the query; clear the shares.
 
-    Either along the rows of those items or along the postings of the query's words,
-    whichever are fewer.
+    Reads either the rows of these items or the postings of the query's words, whichever
+    have fewer entries.
     """
     cdef int64_t k, p, n_along_rows = 0, n_along_postings = 0
     cdef Py_ssize_t item, g, count
@@ -297,10 +298,10 @@ def ascend(
 ):
     """Ascend the dual of (histogram-master), one pair of planes per step.
 
-    A step moves mass from the lowest plane of a query that has some to the highest one,
-    at most until both are equally high. The zero plane, which holds the rest of the
-    capacity, is one of them. Empty slots have offset -inf. The first sweep visits all
-    queries, the others visit those for which it made a step.
+    A step moves mass from the lowest plane of a query that has mass to its highest
+    plane, at most until both are equally high. One of the planes is the zero plane,
+    which holds the rest of the capacity. Empty slots have offset -inf. The first sweep
+    visits all queries; later sweeps visit the queries for which it made a step.
 
     Returns
     -------
@@ -368,7 +369,8 @@ def ascend(
                 n_active = n_moved
             sweep += 1
 
-        # Computed again, so that rounding errors of the steps do not enter the bound.
+        # Compute theta again, so that rounding errors of the steps do not affect the
+        # bound.
         find_theta(planes, mass, alpha, theta)
         primal = alpha / 2 * dot(n, &theta[0], &theta[0])
         dual = -primal

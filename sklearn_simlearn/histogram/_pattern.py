@@ -16,8 +16,8 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
     """Merge bins of pairs of counts; see `HistogramRankSVM.search_weight_pattern`."""
     if not isinstance(estimator.truncation, Integral):
         raise ValueError(
-            "The search needs a truncation that does not depend on the data. Set it to "
-            f"an integer instead of {estimator.truncation!r}."
+            "The search for a pattern needs an integer truncation; got "
+            f"truncation={estimator.truncation!r}. Set an integer."
         )
     if isinstance(cv, Integral):
         cv = ObjectKFold(cv)
@@ -25,7 +25,7 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
     def judge(pattern):
         learner = clone(estimator).set_params(weight_pattern=pattern, holdout=None)
         with warnings.catch_warnings():
-            # If nothing is learned with a pattern, its score is low.
+            # A pattern with which nothing can be learned has a low score.
             warnings.filterwarnings("ignore", "No weights are better than 0")
             if cv is None:
                 return learner.fit(X, y).score(X, y)

@@ -16,15 +16,16 @@ from sklearn_simlearn.histogram._table import (
     invert,
 )
 
-# (histogram-prior)  Scale of the own weight of a rare bin, and of the shared part.
+# (histogram-prior)  Scale of the weight of a rare bin, and of the part that all groups
+# share.
 RARE_BIN = 0.1
 SHARED_SCALE = 3.0
 
-# Number of planes that are kept per query.
+# Number of planes to keep per query.
 N_SLOTS = 6
 
-# Number of steps of one kernel call, a few tenths of a second. Python can be
-# interrupted between calls.
+# Number of steps of one kernel call, which takes a few tenths of a second. Python can
+# be interrupted between calls.
 MAX_STEPS = 2**26
 
 
@@ -46,13 +47,13 @@ class Search:
         Items that query the others.
 
     factor : ndarray of shape (n_items,)
-        Factor of the words of each item.
+        Length normalisation: factor of the gains of each item.
 
     shape : tuple (n_groups, n_counts, n_counts)
         Shape of the gains.
 
     n_threads : int
-        Threads over the queries.
+        Number of threads.
     """
 
     def __init__(self, counts, group, relevance, queries, factor, shape, n_threads):
@@ -65,13 +66,13 @@ class Search:
         self.n_threads = n_threads
         self.start, self.postings = invert(counts, len(group))
         self.totals = count_words(counts, group, shape)
-        # An entry of a query is compared with all postings of its word.
+        # Mean number of steps per query: each of its words reads all postings.
         frequency = np.diff(self.start).astype(np.float64)
         steps = frequency @ frequency / len(relevance) + len(relevance)
         self.n_queries_at_once = max(1, int(MAX_STEPS / steps))
 
     def count_pairs(self) -> np.ndarray:
-        """Count pairs of relevant (by weight) and irrelevant items per query."""
+        """Return the number of training pairs of each query, weighted by relevance."""
         n_pairs = np.empty(len(self.queries))
         for batch, _, relevant in self.relevance.batches(self.queries, graded=True):
             weight = np.maximum(relevant, 0).sum(axis=1, dtype=np.float64)
@@ -79,7 +80,7 @@ class Search:
         return n_pairs
 
     def cut(self, gain, pairwise):
-        """Return the loss of each query, and the plane that supports it there."""
+        """Return the loss of each query at these gains, and its supporting plane."""
         n_queries = len(self.queries)
         value, offset = np.empty((2, n_queries))
         cuts = np.zeros((n_queries, *self.shape))
@@ -104,7 +105,7 @@ class Search:
 
 
 def count_words(counts: Counts, group: np.ndarray, shape: tuple) -> np.ndarray:
-    """Count the words of each group by their count, for each item."""
+    """Return, for each item, the number of words by group and count."""
     n_items, (n_groups, n_counts, _) = len(counts.indptr) - 1, shape
     totals = np.empty((n_items, n_groups * n_counts), dtype=np.int32)
     for block in gen_batches(n_items, 1000):
@@ -125,7 +126,7 @@ class Problem:
     Parameters
     ----------
     searches : list of Search
-        One, or one per half with cross-fitting.
+        A single search; with cross-fitting, one per half of the samples.
 
     pairwise : bool
         True for the loss "pairwise", False for "max".
@@ -136,8 +137,8 @@ class Problem:
         Weight of each query: an even share, or its share of the pairs if pairwise.
 
     mean_difference : ndarray of shape (n_queries, n_groups, n_counts, n_counts)
-        Mean difference of irrelevant and relevant items, which sets the scale of the
-        bins. It is the slope of the pairwise loss at weights of 0.
+        Mean difference between irrelevant and relevant items, which determines the
+        scale of the bins. It is the slope of the pairwise loss at weights of 0.
     """
 
     def __init__(self, searches: list[Search], pairwise: bool):
@@ -153,7 +154,7 @@ class Problem:
         self.mean_difference = np.concatenate(slopes)
 
     def cut(self, gain):
-        """Return the losses, and offsets and slopes of the supporting planes."""
+        """Return the losses, and the offsets and slopes of their supporting planes."""
         parts = [search.cut(gain, self.pairwise) for search in self.searches]
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
@@ -170,7 +171,7 @@ def pose_problem(
     length_slope: float,
     n_threads: int,
 ) -> Problem:
-    """Return the problem of samples that query all samples.
+    """Return the problem in which some samples query all samples.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ def pose_problem(
         As in `HistogramRankSVM`; the loss is "max" or "pairwise".
 
     n_threads : int
-        Threads over the queries.
+        Number of threads.
     """
     factor = find_length_factors(counts, length_slope, counts.lengths().mean())
     if cross_fit == "auto":
@@ -217,14 +218,14 @@ def pose_problem(
             )
     if not searches:
         raise ValueError(
-            "y has too few objects for two halves with relevant and irrelevant items "
-            "in each. Set cross_fit=False."
+            "y has too few objects for cross_fit: each half needs relevant and "
+            "irrelevant items. Set cross_fit=False."
         )
     return Problem(searches, loss == "pairwise")
 
 
 def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
-    """Return True if words are rare because only single objects have them."""
+    """Return True if words are rare because most occur in a single object only."""
     objects = relevance.objects()
     n_objects = objects.max() + 1
     if n_objects < 20:
@@ -244,13 +245,15 @@ def halve(relevance: Relevance) -> np.ndarray:
 
 
 class Solver:
-    r"""Bundle method, one bundle of planes per query, on
+    r"""Bundle method with one bundle of planes per query.
+
+    It minimises
 
     .. math:: \min_\theta \tfrac{\alpha}{2} \lVert \theta \rVert^2
               + \sum_q c_q\, \ell_q(T \theta) .
 
-    The planes of a query never exceed its loss, so the minimum of the problem with
-    planes instead of losses is a lower bound: `bound`.
+    The planes of a query never exceed its loss. If planes replace the losses, the
+    minimum is therefore a lower bound of the objective: `bound`.
     """
 
     def __init__(
@@ -277,17 +280,17 @@ class Solver:
 
     @property
     def gap(self) -> float:
-        """Share of the objective that is not certified."""
+        """Upper bound on the excess of the objective, as a share of the objective."""
         if self.objective == np.inf:
             return np.inf
         return (self.objective - self.bound) / self.objective
 
     def is_done(self, tol: float) -> bool:
-        """Return True if the gap is small; for weights of 0, 100 times smaller."""
+        """Return True if the gap is at most `tol`; 1 % of `tol` for weights of 0."""
         return self.gap <= (tol if self.best.any() else 1e-2 * tol)
 
     def weights(self) -> np.ndarray:
-        """Return the best weights so far, less those of the counts (0, 0)."""
+        """Return the best weights so far, minus the weight of the counts (0, 0)."""
         n_bins = self.pattern.max() + 1
         of_bin = (self.to_bins @ self.best).reshape(-1, n_bins)
         of_bin = of_bin - of_bin[:, self.pattern[:1, 0]]
@@ -299,7 +302,7 @@ class Solver:
         return (self.to_gain @ theta).reshape(-1, n_counts, n_counts)
 
     def penalty(self, theta: np.ndarray) -> float:
-        """Return the first term of the objective."""
+        """Return the penalty, the first term of the objective."""
         return self.alpha / 2 * theta @ theta
 
     def iterate(self, tol: float) -> None:
@@ -312,7 +315,7 @@ class Solver:
         if self.is_done(tol):
             return
         self._add(cuts.reshape(len(cuts), -1) @ self.to_gain, offset)
-        # An inexact minimum is enough while the gap is wide.
+        # While the gap is large, an inexact minimum is enough.
         minimum = np.empty_like(self.theta)
         for _ in range(1000):
             dual, primal = ascend(
@@ -327,14 +330,14 @@ class Solver:
             self.bound = max(self.bound, dual)
             if self.is_done(tol) or primal - dual <= 0.1 * (self.objective - dual):
                 break
-        # The minimum of few planes overshoots, so take half of the step.
+        # With few planes, the full step to their minimum is too long.
         self.theta = (self.best + minimum) / 2
 
     def _add(self, planes, offset):
-        """Put one plane per query into an empty slot, or the slot of the least mass.
+        """Store one plane per query in an empty slot, or in the slot of least mass.
 
-        The mass of that slot is kept by merging its plane with the next one. The mean
-        of both, weighted by mass, is below the loss too and does not change the dual.
+        The old plane of the slot is merged with the next plane. Their mean, weighted by
+        mass, is also below the loss and does not change the dual.
         """
         query = np.arange(len(planes))
         vacant = np.where(np.isneginf(self.offsets), -1.0, self.mass)
@@ -356,12 +359,11 @@ def parametrise(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return linear maps from the parameters to the weights of bins and to the gains.
 
-    With the penalty "l2", the parameters are the weights themselves. With "shared" they
-    are those of (histogram-prior): a weight is the sum of a separate part and of a part
-    that all groups share, a combination of min(j, l) and j + l. The weight of the bin
-    of (0, 0) is 0. A bin is scaled by the difference of relevant and irrelevant items
-    in it. The scale of rare bins is bounded, relative to the bin of words that both
-    have once.
+    With the penalty "l2", the parameters are the weights. With "shared", a weight is
+    the sum of a separate part and of a part that all groups share, a combination of
+    min(j, l) and j + l: (histogram-prior). The weight of the bin of (0, 0) is 0. The
+    scale of a bin is the difference between relevant and irrelevant items in this bin.
+    The scale of rare bins is bounded, relative to the bin of the counts (1, 1).
     """
     n_queries, n_groups = mean_difference.shape[:2]
     n_bins = pattern.max() + 1

@@ -17,18 +17,19 @@ from sklearn_simlearn.similarities import (
     NegativeEvidenceSimilarity,
 )
 
-# Number of samples of each half that are compared with each other.
+# Largest number of samples of each half that query each other.
 MAX_COMPARED = 1000
 
 
 def choose_hand_made(
     X: sparse.csr_array, relevance: Relevance, max_count: int, rng: np.random.Generator
 ):
-    """Return the hand-made similarity that ranks the samples best, not fitted.
+    """Return the hand-made similarity that ranks the samples best; do not fit it.
 
-    Hand-made similarities do not learn from labels, so they are judged on known
-    classes: each half of the samples is searched with the statistics of the other. The
-    first similarity is kept if no other is better, or if there are too few classes.
+    Hand-made similarities do not learn from labels, so they can be compared on the
+    training classes. Each half of the samples is searched with the statistics of the
+    other half. The first similarity is returned if no other is better, or if there are
+    too few classes.
     """
     candidates = _list_hand_made(X, max_count)
     objects = relevance.objects()
@@ -46,14 +47,14 @@ def choose_hand_made(
 
 
 def fit_hand_made(hand_made, X: sparse.csr_array):
-    """Return a fitted copy; do not warn if idf is not used."""
+    """Return a fitted copy. Do not warn if idf has no effect."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return clone(hand_made).fit(X)
 
 
 def _list_hand_made(X, max_count):
-    """Return the similarities to choose from; first the start of all learners."""
+    """Return the similarities to choose from; the first is the default start."""
     has_idf = Start.fit(X).idf is not None
     similarities = [
         CosineSimilarity(use_idf=False),
@@ -68,13 +69,14 @@ def _list_hand_made(X, max_count):
 
 
 def _halve_in_pairs(objects, rng):
-    """Return folds of two halves of every class; classes of two samples are not cut.
+    """Return folds of two halves of every class; classes of two samples stay together.
 
-    Samples are assigned in pairs, so that few are without their class in their half.
+    Samples are assigned in pairs, so that almost every sample has another one of its
+    class in its half.
     """
     row, place, size = shuffle_within(objects, rng)
     pair = np.minimum(place // 2, np.maximum(size // 2 - 1, 0))
-    # The first pairs of all classes come first.
+    # Sort by the number of the pair within its class.
     order = np.lexsort((objects[row], pair))
     half = (pair + objects[row])[order] % 2 == 0
     halves = row[order][half], row[order][~half]

@@ -20,7 +20,7 @@ from sklearn_simlearn.histogram._histogram_fast import (
 
 
 class Counts(NamedTuple):
-    """Rows of truncated counts, in the form that kernels take."""
+    """Rows of truncated counts, in the types that kernels expect."""
 
     indptr: np.ndarray  # int64
     words: np.ndarray  # int32
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
 
 
 def truncate(X: sparse.csr_array, n: int) -> Counts:
-    """Return canonical rows of counts; larger counts become n."""
+    """Return rows of counts in which counts above n are replaced by n."""
     counts = np.empty(len(X.data), dtype=np.uint8)
     np.minimum(X.data, n, out=counts, casting="unsafe")
     return Counts(
@@ -59,19 +59,19 @@ def truncate(X: sparse.csr_array, n: int) -> Counts:
 
 
 def find_gains(weights: np.ndarray) -> np.ndarray:
-    """Return the part of a weight that both counts add together: (histogram-gain)."""
+    """Return the gains, the parts of weights due to both counts: (histogram-gain)."""
     gain = weights - weights[:, :1, :] - weights[:, :, :1] + weights[:, :1, :1]
     gain[:, 0] = weights[:, 0] - weights[:, 0, :1]
     return np.ascontiguousarray(gain)
 
 
 def find_length_factors(counts: Counts, slope: float, mean_length: float) -> np.ndarray:
-    """Return the factor of the words of each item: (histogram-length)."""
+    """Return the factor of the gains of each item: (histogram-length)."""
     return 1 / (1 - slope + slope * counts.lengths() / (mean_length or 1.0))
 
 
 def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
-    """Return the group of each word by its number of rows, the rarest first."""
+    """Return the group of each word by its document frequency, rarest words first."""
     frequency = count_indices(counts.words, n_words)
     seen = np.sort(frequency[frequency > 0])
     # If no word occurs, all words are in the first group.
@@ -80,9 +80,9 @@ def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
 
 
 def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return an inverted file: the start of each word's postings, and the postings."""
+    """Return the inverted file: the start of each word's postings, and the postings."""
     shape = len(counts.indptr) - 1, n_words
-    # SciPy widens all indices to those of the offsets.
+    # SciPy would widen the indices to the type of the offsets.
     indptr = counts.indptr.astype(_index_type(len(counts.words)), copy=False)
     rows = sparse.csr_array((counts.counts, counts.words, indptr), shape=shape)
     columns = rows.tocsc()
@@ -107,14 +107,14 @@ def make_pattern(weight_pattern, n: int) -> np.ndarray:
     bins, pattern = np.unique(pattern, return_inverse=True)
     if len(bins) < 2:
         raise ValueError(
-            "weight_pattern has a single bin, so there is nothing to learn. Give some "
-            "pairs of counts another bin."
+            "weight_pattern has a single bin, so there is nothing to learn. Use two or "
+            "more bins."
         )
     return pattern.reshape(n + 1, n + 1)
 
 
 class CountTable(NamedTuple):
-    """(histogram-model)  The similarity as an inner product."""
+    """Similarity of counts as an inner product: (histogram-model)."""
 
     weights: np.ndarray  # group, count of the query, count of the item
     word_groups: np.ndarray
@@ -126,8 +126,8 @@ class CountTable(NamedTuple):
     ) -> np.ndarray:
         """Return the similarity of the rows of X to those of Y: (histogram-inverted).
 
-        It is the product of the encodings, which are not computed: they have n entries
-        per word, and the postings of a count have one.
+        The result equals the product of the encodings. It is computed from postings,
+        which have one entry per word, while encoded queries have n.
         """
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
@@ -161,7 +161,7 @@ class CountTable(NamedTuple):
         return out
 
     def encode_queries(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Encode each word of a query by its gains with counts 1 to n of an item."""
+        """Encode each word of a query by its gains with the item counts 1 to n."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
         group = self.word_groups[counts.words]
@@ -179,7 +179,7 @@ class CountTable(NamedTuple):
         )
 
     def encode_items(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Encode each word of an item as its count, times the factor of the item."""
+        """Encode each word of an item by an indicator of its count, times a factor."""
         n = self.weights.shape[1] - 1
         counts = truncate(X, n)
         alone = self._alone(counts, self.weights[:, 0])
@@ -198,21 +198,21 @@ class CountTable(NamedTuple):
 
 
 def _assemble(X, n, data, columns, indptr, more):
-    """Return CSR rows of n columns per word and further columns, of X's dtype."""
+    """Return CSR rows with n columns per word, then the columns `more`."""
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
     return append_columns(rows, np.column_stack(more))
 
 
 def _index_type(largest):
-    """Return the narrowest type of index for a number."""
+    """Return the narrowest index type that holds a number."""
     return np.int32 if largest < 2**31 else np.int64
 
 
 def find_truncation(X: sparse.csr_array) -> int:
     """Return the smallest n that fewer than 10 % of the words exceed in some sample.
 
-    Words that do not occur do not count.
+    Words that occur in no sample are ignored.
     """
     largest = np.zeros(X.shape[1], dtype=X.dtype)
     np.maximum.at(largest, X.indices, X.data)

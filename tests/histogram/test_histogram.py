@@ -695,7 +695,7 @@ def test_enough_bins_need_no_search(counts):
 
 
 def test_the_search_needs_a_truncation(counts):
-    with pytest.raises(ValueError, match="Set it to an integer instead of 'auto'"):
+    with pytest.raises(ValueError, match="needs an integer truncation; got truncation='auto'"):
         plain(truncation="auto").search_weight_pattern(*counts, n_bins=4)
 
 
@@ -905,7 +905,7 @@ def test_values_that_are_not_counts_are_refused(counts):
 
 
 def test_too_few_objects_for_two_halves_are_refused():
-    with pytest.raises(ValueError, match="too few objects for two halves"):
+    with pytest.raises(ValueError, match="too few objects for cross_fit"):
         plain(cross_fit=True).fit(np.eye(4), [0, 0, 1, 1])
 
 
