@@ -1,4 +1,4 @@
-"""Sets of queries as vectors, or as weights of their members."""
+"""Encoders of sets of queries: as vectors, or as weights of the queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Space = VectorSpace | KernelSpace
 @storable
 @dataclass(frozen=True, eq=False)
 class Pooling:
-    """Weighting of the queries of a set; see `MemoryVectorQuery`."""
+    """Combination of the queries of a set; see `MemoryVectorQuery`."""
 
     method: str
     alpha: float
@@ -48,7 +48,7 @@ class Pooling:
         return weights * scale
 
     def scores(self, space: Space, sets: Sets, items: Matrix) -> np.ndarray:
-        """Return the sum, or the maximum, of the scores of each set's queries."""
+        """Return the weighted sum, or the maximum, of the scores of each set."""
         compare, n_items = space.compare_with(items), items.shape[0]
         S = np.empty((len(sets.sizes), n_items), dtype=space.dtype)
         n_rows = get_chunk_n_rows(16 * n_items, max_n_rows=len(sets.rows))
@@ -62,15 +62,15 @@ class Pooling:
 
 @dataclass(frozen=True, eq=False)
 class MemoryEncoder(Encoder):
-    """One vector per set of queries.
+    """Encoder of each set of queries as one vector.
 
     Parameters
     ----------
     pooling : Pooling
-        Weighting of the queries of a set.
+        Combination of the queries of a set.
 
     base : Encoder or None
-        Encodes the queries and items; None for the rows themselves.
+        Encoder of single queries and of items; None uses the rows.
     """
 
     pooling: Pooling
@@ -87,7 +87,7 @@ class MemoryEncoder(Encoder):
         return VectorSpace(self.base.queries(X), self.base.items(X))
 
     def queries(self, X: Matrix, groups: ArrayLike | None = None) -> Matrix:
-        """Return one row per group, in sorted order, or per query without groups."""
+        """Return one row per group, in sorted order; one per query without groups."""
         return self.vectors(self.space(X), read_groups(groups, X.shape[0]))
 
     def vectors(self, space: VectorSpace, sets: Sets) -> Matrix:
@@ -96,7 +96,7 @@ class MemoryEncoder(Encoder):
         return space.sums(lambda block: self.pooling.factors(space, block), sets)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return the items of the base, or the rows, scaled if `normalize` is set."""
+        """Return the items of the base, or the rows, scaled if `normalize` is True."""
         if self.base is not None:
             return self.base.items(X)
         return unit_rows(X) if self.pooling.normalize else X
@@ -104,10 +104,10 @@ class MemoryEncoder(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedEncoder(Encoder):
-    """Sets of queries that are given by their similarities only.
+    """Encoder of sets of queries that are given by their similarities only.
 
-    A set is encoded as the weights of its queries, and an item is a row of similarities
-    to the queries.
+    A set is encoded as the weights of its queries. An item is a row of similarities to
+    the queries.
     """
 
     pooling: Pooling
@@ -117,7 +117,7 @@ class PrecomputedEncoder(Encoder):
         return KernelSpace(lambda rows, items: items[:, rows].T, X)
 
     def queries(self, X: Matrix, groups: ArrayLike | None = None) -> np.ndarray:
-        """Return one row of weights per group, zero for the queries of others."""
+        """Return one row of weights per group, zero for queries of other groups."""
         space, sets = self.space(X), read_groups(groups, X.shape[0])
         check_poolable(self.pooling, sets)
         M = np.zeros((len(sets.sizes), X.shape[0]), dtype=space.dtype)

@@ -9,15 +9,16 @@ from sklearn_simlearn.memory._weights import VectorSpace, unit_scale
 
 
 def check_testable(memory) -> None:
-    """Raise unless the scores of a MemoryVectorQuery have known distributions."""
+    """Raise unless the distributions of a MemoryVectorQuery's scores are known."""
     if memory.base_similarity is not None or not memory.normalize:
         raise ValueError(
-            "The membership test compares directions in the space of X. It needs "
-            "base_similarity=None and normalize=True."
+            "The membership test needs base_similarity=None and normalize=True, since "
+            "it compares directions in the space of X."
         )
     if memory.method == "max":
         raise ValueError(
-            'The maximum of scores is not normal, so method="max" has no such test.'
+            'The membership test is not available for method="max", since the maximum '
+            "of scores is not normally distributed."
         )
 
 
@@ -29,7 +30,7 @@ def log_likelihood_ratio(
     method: str,
     cosine: float,
 ) -> np.ndarray:
-    """Return the log ratio of the densities of related and unrelated items' scores.
+    """Return the log ratio of the densities of a score if related and if unrelated.
 
     Parameters
     ----------
@@ -55,11 +56,11 @@ def log_likelihood_ratio(
     -------
     ratio : ndarray of shape (n_sets, n_items)
     """
-    # Mean under H2, variance under H1, and the ratio of the variances H2 / H1.
+    # Compute the mean under H2, the variance under H1, and the ratio of the variances.
     n, n_features = sets.sizes, M.shape[1]
     remains = np.full(len(n), 1 - cosine**2)
     if method == "memory":
-        # (memory-h1), (memory-h2); X m = 1 without a ridge and linear dependence.
+        # (memory-h1), (memory-h2); X m = 1 if alpha is 0 and queries are independent.
         total = space.sums(lambda block: unit_scale(space, block.rows), sets)
         mean = cosine * row_dots(M, total) / n
         variance = row_dots(M, M) / n_features
@@ -77,5 +78,5 @@ def _log_ratio(score, mean, variance, remains):
     """Return log N(score; mean, remains * variance) - log N(score; 0, variance)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (score**2 - (score - mean) ** 2 / remains) / variance - np.log(remains)
-    # A vector of zeros gives no evidence.
+    # The score of a zero vector has no variance and gives no evidence.
     return np.where(variance > 0, ratio / 2, 0)

@@ -56,10 +56,10 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         m = X^\top w = \sum_i w_i x_i, \qquad w = (X X^\top)^{+} \mathbf{1},
         \qquad\text{so that}\quad X m = \mathbf{1}
 
-    if the queries are linearly independent. Otherwise, :math:`X m` is closest to
-    :math:`\mathbf{1}` in least squares. Queries that resemble each other share their
-    weight, so a rare view of the object counts as much as a frequent one. A ridge draws
-    the vector towards the average query, which has equal weights. Read more in the
+    if the queries are linearly independent. Otherwise, :math:`X m` is the least-squares
+    approximation of :math:`\mathbf{1}`. Similar queries share their weight, so a rare
+    view of the object counts as much as a frequent one. A ridge moves the vector
+    towards the average query, which has equal weights. Read more in the
     :ref:`User Guide <memory>`.
 
     Parameters
@@ -67,32 +67,32 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     base_similarity : similarity estimator, "precomputed" or None, default=None
         Similarity of single queries and items, for the Gram matrix and the scores: a
         learner, a hand-made similarity or any estimator with a method `similarity`.
-        `fit` clones and fits it; to use an estimator that is fitted already, wrap it in
+        `fit` clones and fits it. To use a fitted estimator, wrap it in a
         :class:`~sklearn.frozen.FrozenEstimator`. None is the inner product of the rows.
-        With "precomputed", the rows of a square `X` hold the similarities of the
-        queries to each other.
+        With "precomputed", `X` is the square matrix of the similarities of the queries
+        to each other.
 
     method : {"memory", "sum", "average", "max"}, default="memory"
         Score of an item for a set of queries: the inner product with the memory vector,
         or the sum, the average or the maximum of the scores of the queries. The sum and
-        the average give the same ranking as the average query. The maximum is not an
-        inner product: `similarity` and `score` support it, but `transform` accepts only
-        sets of one query.
+        the average give the same ranking. The maximum is not an inner product:
+        `similarity` and `score` support it, but `transform` accepts only sets of one
+        query.
 
     alpha : float, default=3.0
-        Ridge that draws the memory vector towards the sum, as in generalised max
+        Ridge that moves the memory vector towards the sum, as in generalised max
         pooling [2]_: :math:`w = (1 + \alpha) (X X^\top + \alpha I)^{-1} \mathbf{1}`.
-        The factor does not change the ranking; with it, ``alpha=inf`` is the sum
-        itself. 0 is the memory vector of [1]_, as in `from_paper`.
+        The factor :math:`1 + \alpha` does not change the ranking; it makes
+        ``alpha=inf`` the sum. 0 is the memory vector of [1]_, as in `from_paper`.
 
     normalize : bool, default=True
-        Scale queries and items to unit length. With a `base_similarity`, queries are
-        scaled to a self-similarity of 1 and items are not scaled.
+        Whether to scale queries and items to unit length. With a `base_similarity`,
+        queries are scaled to a self-similarity of 1, and items are not scaled.
 
     Attributes
     ----------
     base_similarity_ : object
-        The fitted `base_similarity`, if that is an estimator.
+        The fitted `base_similarity`, if it is an estimator.
 
     n_features_in_ : int
         Width of the training data.
@@ -103,17 +103,17 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     See Also
     --------
     sklearn_simlearn.model_selection.make_query_sets : Draws sets to score.
-    sklearn_simlearn.similarities.SelectiveMatchKernel : A similarity of local
-        descriptors that memory weights extend to.
+    sklearn_simlearn.similarities.SelectiveMatchKernel : A `base_similarity` for sets of
+        local descriptors.
 
     Notes
     -----
     A set of n queries with d features costs ``O(n ** 2 * d + n ** 3)`` time, or
     ``O(n * d ** 2 + d ** 3)`` if n exceeds d and there is no `base_similarity`. For
-    sparse queries, d is the number of stored values. The system is solved in double
-    precision for data of any type. If it is close to singular, the pseudo-inverse is
-    used: eigenvalues within rounding of zero are dropped. So are negative eigenvalues,
-    which occur if the similarity is not a kernel. If all eigenvalues are dropped, the
+    sparse queries, d is the number of stored values per query. The linear system is
+    solved in double precision for data of any type. If the system is close to singular,
+    the pseudo-inverse is used. Negative eigenvalues, which occur if the similarity is
+    not a kernel, are set to zero. If all eigenvalues are zero up to rounding, the
     weights are those of the sum. If a similarity is not symmetric, the mean of both
     directions is used.
 
@@ -125,7 +125,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
 
     Examples
     --------
-    Two of the three queries are nearly the same and share the weight of one:
+    Two of the three queries are nearly equal, so each gets half of the weight:
 
     >>> from sklearn_simlearn import MemoryVectorQuery
     >>> X = [[1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 0.0, 1.0]]
@@ -135,7 +135,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     >>> memory.similarity(X, X, groups=["a", "a", "a"]).round(2)
     array([[1., 1., 1.]])
 
-    Digits searched one by one, and by sets of five:
+    Search digits one by one, and by sets of five:
 
     >>> from sklearn.datasets import load_digits
     >>> from sklearn_simlearn.model_selection import make_query_sets
@@ -219,7 +219,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         *,
         groups: ArrayLike | None = None,
     ) -> Matrix:
-        """Fit, then `transform` the same samples.
+        """Fit, then transform the same samples.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
             Queries.
 
         y : array-like of shape (n_queries,) or (n_queries, n_columns), default=None
-            Labels or relevance matrix for a `base_similarity` that learns from them.
+            Labels, relevance matrix or judgements for a `base_similarity` that learns.
 
         groups : array-like of shape (n_queries,), default=None
             Set of each query.
@@ -242,7 +242,8 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
         """Encode each set of queries as one vector.
 
-        The inner products with the rows of `transform_database` are the similarity.
+        The inner products of these vectors with the rows of `transform_database` are
+        the similarity.
 
         Parameters
         ----------
@@ -251,15 +252,15 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
 
         groups : array-like of shape (n_queries,), default=None
             Set of each query: integers, strings, or other values that can be sorted. If
-            None, each query is its own set.
+            None, each query is a separate set.
 
         Returns
         -------
         M : ndarray or csr_array of shape (n_sets, n_features_out)
-            One row for each group, in the order of ``np.unique(groups)``, which is also
-            the index of a pandas frame; in the order of `X` without groups. With
-            ``base_similarity="precomputed"``, a row holds the weights of the queries,
-            zero for queries of other sets.
+            One row for each group, in the sorted order of ``np.unique(groups)``; these
+            are also the index of a pandas frame. Without groups, one row per query.
+            With ``base_similarity="precomputed"``, a row holds the weights of the
+            queries, zero for queries of other sets.
         """
         check_is_fitted(self)
         X = self._check_rows(X)
@@ -268,14 +269,14 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         if self.encoder_ is None:
             raise ValueError(
                 f"{self.base_similarity_!r} is not an inner product, so a set of "
-                "queries has no vector. Use `similarity`, or `query_weights`."
+                "queries has no vector. Use `similarity` or `query_weights`."
             )
         M = self.encoder_.queries(X, groups)
         return name_sets(self, M, groups)
 
     @available_if(_has_vectors)
     def transform_database(self, X: MatrixLike) -> Matrix:
-        """Encode items; available if single queries have an inner product.
+        """Encode items. Available if the base similarity is an inner product.
 
         Parameters
         ----------
@@ -333,8 +334,8 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     ) -> np.ndarray | tuple[np.ndarray, list[np.ndarray]]:
         """Return the weight of each query in the vector of its set.
 
-        A small weight means that the rest of the set resembles the query. The weights
-        apply to the queries after normalisation.
+        A small weight means that other queries of the set resemble this one. The
+        weights apply to the queries after normalisation.
 
         Parameters
         ----------
@@ -345,16 +346,16 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
             Set of each query. If None, each query is a separate set.
 
         return_gram : bool, default=False
-            Return the Gram matrices, too.
+            Whether to return the Gram matrices, too.
 
         Returns
         -------
         weights : ndarray of shape (n_queries,)
-            In the order of `X`.
+            Weights, in the order of `X`.
 
         grams : list of ndarray of shape (set size, set size)
-            Similarities of the queries of each set, in the order of `X`, the sets in
-            sorted order. Only with `return_gram`.
+            Similarities of the queries of each set, in the order of `X`. The sets are
+            in sorted order. Only with `return_gram`.
         """
         check_is_fitted(self)
         X = self._check_rows(X)
@@ -382,9 +383,10 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Test whether items are related to a query of a set.
 
-        Under H1, an item is a random direction. Under H2, it has the given cosine with
-        a query of the set; see the :ref:`User Guide <memory>`. The test requires
-        ``base_similarity=None``, ``normalize=True`` and a method other than "max".
+        Hypothesis H1 is that an item is a random direction. Hypothesis H2 is that it
+        has the given cosine with a query of the set; see the
+        :ref:`User Guide <memory>`. The test requires ``base_similarity=None``,
+        ``normalize=True`` and a method other than "max".
 
         Parameters
         ----------
@@ -398,16 +400,16 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
             Set of each query. If None, each query is a separate set.
 
         cosine : float, default=0.5
-            Cosine of a related item with its query.
+            Cosine of a related item with its query, under H2.
 
         Returns
         -------
         score : ndarray of shape (n_sets, n_items)
-            The similarity.
+            Similarities of the sets to the items.
 
         log_likelihood_ratio : ndarray of shape (n_sets, n_items)
-            Logarithm of the density of the score under H2 over that under H1. A
-            positive value is evidence of a relation.
+            Logarithm of the ratio of the densities of the score under H2 and H1. A
+            positive value is evidence that the item is related.
         """
         check_is_fitted(self)
         check_testable(self)
@@ -427,7 +429,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         groups: ArrayLike | None = None,
         query_mask: ArrayLike | None = None,
     ) -> float:
-        """Return the mean average precision; each set queries the other samples.
+        """Return the mean average precision of samples or sets that query the others.
 
         Parameters
         ----------
@@ -447,7 +449,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; the others are searched, even if they belong to a set.
+            Samples that query. All others are only searched, even if they are in a set.
 
         Returns
         -------
@@ -473,7 +475,7 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         return Pooling(self.method, float(self.alpha), self.normalize)
 
     def _space(self, X):
-        """Return the queries as vectors, or by their similarities only."""
+        """Return the queries as vectors, or as similarities."""
         if self._is_precomputed:
             check_square(X)
         if self.encoder_ is not None:

@@ -1,9 +1,9 @@
 """Kernels of MemoryVectorQuery: many small Gram matrices, their systems, their sums.
 
 A collection of sets is given by `rows` and `offsets`: set s holds the rows
-rows[offsets[s]] to rows[offsets[s + 1] - 1] of the data, and its Gram matrix lies row
-by row in a flat array, right after that of set s - 1. All arithmetic is in double
-precision, since a Gram matrix squares the condition of its set.
+rows[offsets[s]] to rows[offsets[s + 1] - 1] of the data. The Gram matrices are stored
+in a flat array, one set after the other, in row-major order. All arithmetic is in
+double precision, since a Gram matrix squares the condition number of its set.
 
 Notation and equation labels are those of doc/learners/memory.rst.
 """
@@ -20,7 +20,7 @@ ctypedef fused index_t:
     int64_t
 
 # If a Cholesky pivot is below this share of the largest diagonal entry, the caller
-# solves the system of the set by its eigenvalues.
+# solves the system by eigenvalues.
 cdef double SMALLEST_PIVOT = 1e-8
 
 
@@ -70,7 +70,7 @@ def sparse_grams(
     const Py_ssize_t[::1] offsets,       # in
     double[::1] grams,                   # out
 ):
-    """Compute the same for sparse rows; each query is made dense once."""
+    """Compute the same as `dense_grams` for CSR rows; each query is made dense once."""
     cdef Py_ssize_t s, i, j, n, start = 0
     cdef Py_ssize_t row, slot
     cdef double total

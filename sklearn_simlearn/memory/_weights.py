@@ -21,13 +21,14 @@ from sklearn_simlearn.memory._memory_fast import (
     sparse_grams,
 )
 
-# Number of values that a call of a kernel processes. A dense set is then still in the
-# cache when its weights are known, memory is bounded, and Ctrl-C is not delayed.
+# Number of values that a call of a kernel processes. It is small, so that a dense set
+# is still in the cache when its weights are known, memory is bounded, and Ctrl-C is
+# handled soon.
 NUMBERS_PER_CALL = 2**21
 
-# Eigenvalues of a Gram matrix below this, relative to the largest and to the size of
-# the matrix, are noise. This is the order of its rounding in double precision, and of
-# the squared rounding of queries in single precision.
+# Eigenvalues of a Gram matrix below this, times the largest one and the size of the
+# matrix, count as zero. This is the order of rounding errors in double precision, and
+# of squared rounding errors of queries in single precision.
 NOISE = 64 * np.finfo(np.float64).eps
 
 
@@ -56,7 +57,7 @@ class VectorSpace:
         self.width = Q.shape[1]
 
     def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
-        """Yield the sets whose Gram matrices one call of a kernel computes."""
+        """Yield blocks of sets whose Gram matrices one call of a kernel computes."""
         if self.is_sparse:
             stored = np.diff(self.Q.indptr) + np.diff(self.D.indptr)
             per_query = np.add.reduceat(stored[sets.rows], sets.offsets[:-1])
@@ -87,7 +88,7 @@ class VectorSpace:
                 out = M[start : start + len(block.sizes)]
                 dense_sums(self.Q, block.rows, block.offsets, factors(block), out)
             return M
-        # One product for all sets, since each product allocates an array of full width.
+        # Compute one product for all sets: a product allocates an array of full width.
         factor = np.concatenate([factors(block) for _, block in self.blocks(sets)])
         pool = sparse.csr_array(
             (factor, sets.rows, sets.offsets),
@@ -96,7 +97,7 @@ class VectorSpace:
         return canonical_csr((pool @ self.Q).astype(self.dtype))
 
     def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function from rows of queries to their products with all items."""
+        """Return a function from row numbers to the products with all items."""
         products = products_with(items)
         return lambda rows: products(self.Q[rows])
 
@@ -107,7 +108,7 @@ class KernelSpace:
     Parameters
     ----------
     compare : callable
-        Function of rows of `X` and of items that returns their similarities.
+        Function that returns the similarities of rows of `X` to items.
 
     X : ndarray or csr_array of shape (n_queries, n_features)
         The queries.
@@ -122,13 +123,13 @@ class KernelSpace:
         self.noise = 64 * np.finfo(self.dtype).eps
 
     def blocks(self, sets: Sets) -> Iterator[tuple[int, Sets]]:
-        """Yield the sets whose Gram matrices are computed together."""
+        """Yield blocks of sets whose Gram matrices are computed together."""
         return sets.blocks(sets.sizes**2, NUMBERS_PER_CALL)
 
     def grams(self, sets: Sets) -> np.ndarray:
         """Return the Gram matrices of all sets, one after the other."""
-        # Several small sets at a time: a call costs more than computing similarities
-        # between sets, which are not used.
+        # Compare several small sets at a time. The similarities between different sets
+        # are not used, but computing them costs less than more calls.
         grams = []
         for _, block in sets.blocks(sets.sizes, SETS_TOGETHER):
             K = self._compare(block.rows, self.X[block.rows]).astype(np.float64)
@@ -138,14 +139,14 @@ class KernelSpace:
         return np.concatenate(grams)
 
     def compare_with(self, items: Matrix) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function from rows of queries to their similarities to all items."""
+        """Return a function from row numbers to the similarities to all items."""
         return lambda rows: self._compare(rows, items)
 
 
 def unit_scale(space: VectorSpace | KernelSpace, rows: np.ndarray) -> np.ndarray:
-    """Return factors that scale queries to self-similarity 1.
+    """Return factors that scale queries to a self-similarity of 1.
 
-    The factor is 1 if the self-similarity is not positive.
+    If the self-similarity of a query is not positive, its factor is 1.
     """
     scale = np.ones(len(rows))
     own = space.grams(sets_of_one(rows))
@@ -164,20 +165,20 @@ def memory_weights(
         Space of the queries.
 
     sets : Sets
-        Sets that `space.blocks` yields.
+        One of the blocks of sets that `space.blocks` yields.
 
     shrinkage : float
         The number h of (memory-ridge), from 0 to 1.
 
     normalize : bool
-        True if queries are scaled to self-similarity 1.
+        Whether to scale queries to a self-similarity of 1.
 
     Returns
     -------
     weights, scale : ndarray
-        For each slot of the sets: the weight, and the factor that normalises the query.
+        Weight of each query in `sets`, and the factor that normalises the query.
     """
-    # With more queries than features, the matrix of the features is the smaller one.
+    # If there are more queries than features, X' X is smaller than X X'.
     if isinstance(space, KernelSpace) or not (
         space.is_symmetric and sets.sizes.max() > space.width
     ):
@@ -200,7 +201,7 @@ def _gram_weights(space, sets, shrinkage, normalize):
     solve_grams(
         grams, sets.offsets, shrinkage, normalize, scale, weights, solved.view(np.uint8)
     )
-    # Systems that are close to singular, one size of sets at a time.
+    # Solve systems that are close to singular, all sets of one size at a time.
     first = np.append(0, np.cumsum(sets.sizes**2))
     for n in np.unique(sets.sizes[~solved]):
         left = np.flatnonzero(~solved & (sets.sizes == n))
@@ -211,7 +212,7 @@ def _gram_weights(space, sets, shrinkage, normalize):
 
 
 def _pseudo_solve(K, shrinkage, noise):
-    """Return K^+ 1 of several matrices, of their positive part: (memory-pinv)."""
+    """Return K^+ 1 for the positive part of several matrices: (memory-pinv)."""
     n = K.shape[-1]
     eigenvalues, U = np.linalg.eigh(K)
     eigenvalues = (1 - shrinkage) * np.maximum(eigenvalues, 0) + shrinkage
@@ -219,14 +220,14 @@ def _pseudo_solve(K, shrinkage, noise):
     inverse = np.zeros_like(eigenvalues)
     np.divide(1, eigenvalues, out=inverse, where=eigenvalues > n * noise * largest)
     weights = np.einsum("sij,sj->si", U, inverse * U.sum(axis=1))
-    # 1' K^+ 1 is at least n / largest if 1 is not in the null space.
+    # Unless 1 is in the null space, 1' K^+ 1 is at least n / largest.
     empty = weights.sum(axis=1) * largest[:, 0] <= 1e-9 * n
     weights[empty] = 1
     return weights
 
 
 def _tall_weights(X, shrinkage, normalize):
-    """Return the weights of one set of more queries than features, by X' X."""
+    """Return the weights of one set with more queries than features, from X' X."""
     n = X.shape[0]
     X = X.astype(np.float64)
     scale = np.ones(n)
@@ -239,7 +240,8 @@ def _tall_weights(X, shrinkage, normalize):
     if not keep.any():
         return np.ones(n), scale
     eigenvalues, V = eigenvalues[keep], V[:, keep]
-    # In the span of the queries U = X V / sqrt(eigenvalues), then outside of it.
+    # Split 1 into its part in the column space of X, with the basis
+    # U = X V / sqrt(eigenvalues), and the rest.
     on_features = V.T @ np.asarray(X.sum(axis=0)).ravel() / eigenvalues
     inverse = 1 / ((1 - shrinkage) * eigenvalues + shrinkage)
     weights = X @ (V @ (inverse * on_features))
@@ -262,7 +264,7 @@ def scaled_grams(
 
 
 def check_square(X: Matrix) -> None:
-    """Raise unless precomputed similarities are a square matrix."""
+    """Raise unless the matrix of precomputed similarities is square."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             'With base_similarity="precomputed", X must be the square matrix of the '

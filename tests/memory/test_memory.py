@@ -737,7 +737,7 @@ def test_membership_needs_directions(rng):
     ):
         with pytest.raises(ValueError, match="base_similarity=None and normalize=True"):
             memory.fit(X).membership(X, X)
-    with pytest.raises(ValueError, match='method="max" has no such test'):
+    with pytest.raises(ValueError, match='not available for method="max"'):
         MemoryVectorQuery(method="max").fit(X).membership(X, X)
     with pytest.raises(ValueError, match="'cosine' parameter"):
         MemoryVectorQuery().fit(X).membership(X, X, cosine=1.0)
