@@ -695,7 +695,9 @@ def test_enough_bins_need_no_search(counts):
 
 
 def test_the_search_needs_a_truncation(counts):
-    with pytest.raises(ValueError, match="needs an integer truncation; got truncation='auto'"):
+    with pytest.raises(
+        ValueError, match="needs an integer truncation; got truncation='auto'"
+    ):
         plain(truncation="auto").search_weight_pattern(*counts, n_bins=4)
 
 

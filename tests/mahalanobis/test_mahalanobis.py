@@ -663,7 +663,10 @@ def test_queries_and_items_of_different_kinds(noisy_words):
         ({"init": np.eye(39)}, r"init must have shape \(40, 40\)"),
         ({"init": -np.eye(40)}, "Negative values in data passed to init"),
         ({"init": np.zeros((40, 40))}, "symmetric and have at least one positive"),
-        ({"init": np.triu(np.ones((40, 40)))}, "symmetric and have at least one positive"),
+        (
+            {"init": np.triu(np.ones((40, 40)))},
+            "symmetric and have at least one positive",
+        ),
         ({"words": np.ones((39, 3))}, "a row for each of the 40 features"),
         ({"words": sparse.eye_array(40, 41)}, "a sparse graph also needs a column"),
         ({"words": np.full((40, 3), np.nan)}, "words contains NaN"),
