@@ -1,4 +1,4 @@
-"""Encoders with one map per side, and with a shift of known documents."""
+"""Encoders with separate maps of queries and items, and with shifted documents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from sklearn_simlearn._core.rows import (
 )
 from sklearn_simlearn._core.typing import Matrix
 
-# Added to an entry before it is mixed; one constant for each word of a digest.
+# Constants that are added to an entry before it is mixed, one per word of a digest.
 SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 
 
 @dataclass(frozen=True, eq=False)
 class Maps(Encoder):
-    """A linear map of queries, and optionally one of items.
+    """Linear map of queries, and optionally a linear map of items.
 
     Attributes
     ----------
     of_queries : ndarray of shape (n_features, n_features)
-        Queries are multiplied by it, and scaled to unit length.
+        Map of the queries, which are then scaled to unit length.
 
     of_items : ndarray of shape (n_features, n_features) or None
         Map of the items; None if items are not mapped.
@@ -59,7 +59,7 @@ def _map_rows(X, A):
 @storable
 @dataclass(frozen=True, eq=False)
 class KnownRows:
-    """Rows that are recognised by their content.
+    """Rows that are recognised by their values.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class KnownRows:
     def judged(
         cls, X: Matrix, relevance: JudgedRelevance
     ) -> tuple[Self, sparse.csr_array]:
-        """Return the documents that are relevant to a query.
+        """Return the documents that are relevant to at least one query.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class KnownRows:
         return cls(digests), canonical_csr(members @ weights[judged])
 
     def find(self, X: Matrix) -> np.ndarray:
-        """Return the place of each row among the known rows, or -1."""
+        """Return the index of each row among the known rows, or -1."""
         place = np.full(X.shape[0], -1)
         if len(self.digests):
             wanted = digest_rows(X)
@@ -106,10 +106,10 @@ class KnownRows:
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Composite):
-    r"""An encoder that moves known documents towards their queries.
+    r"""Encoder that moves known documents towards the queries they are relevant to.
 
-    (query-map-shift)  An encoded document d becomes (d + g m) / |d + g m|, with m the
-    unit vector along the mean of the encoded queries that it is relevant to.
+    (query-map-shift)  An encoded document d becomes (d + g m) / |d + g m|. The unit
+    vector m has the direction of the mean of these encoded queries.
 
     Attributes
     ----------
@@ -166,12 +166,12 @@ class Shifted(Composite):
 
 
 def digest_rows(X: Matrix) -> np.ndarray:
-    """Return a digest of 128 bits per row, which does not depend on the storage.
+    """Return a digest of 128 bits per row, equal for dense and sparse rows.
 
-    Values are compared in single precision. Each entry that is not zero is mixed into
-    64 bits, twice, and a word of the digest is the sum over the row. The order of
-    entries and stored zeros therefore do not matter. A row of zeros has the digest
-    (0, 0).
+    The digest has two words of 64 bits. A word is the sum over the non-zero entries of
+    the row, each rounded to single precision and mixed into 64 bits. The digest
+    therefore does not depend on the order of entries or on stored zeros. A row of zeros
+    has the digest (0, 0).
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def digest_rows(X: Matrix) -> np.ndarray:
 
 
 def _mix_entries(values, columns, seed):
-    """Return 64 bits of each value and its column: the finaliser of SplitMix64."""
+    """Return 64 bits for each value and its column, by the finaliser of SplitMix64."""
     with np.errstate(over="ignore", under="ignore"):
         values = values.astype(np.float32)
     z = values.view(np.uint32).astype(np.uint64)

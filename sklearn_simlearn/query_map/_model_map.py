@@ -26,19 +26,19 @@ from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import RandomState
 from sklearn_simlearn.query_map._rotation import ShrunkenMaps
 
-# Strengths to choose from, the strongest first.
+# Values of alpha to choose from, the strongest first.
 ALPHAS = (np.inf, 100.0, 10.0, 1.0, 0.1, 0.01)
 
-# Neighbours that a query should find again.
+# Number of nearest items of the old model that a mapped query should find.
 N_NEIGHBORS = 10
 
-# Fewer items cannot be held out and searched.
+# Smallest number of items for a hold-out.
 MIN_ITEMS = 5
 
-# Most items that are held out, and most items that these search.
+# Largest number of items that are held out, and of items that they search.
 MAX_HELD_OUT, MAX_ITEMS = 1000, 20_000
 
-# Bytes per query and item of a search: two similarities and the order.
+# Bytes per pair of a query and an item in a search: two similarities and the order.
 N_BYTES = 32
 
 
@@ -48,10 +48,10 @@ class EmbeddingModelMap(
     r"""Map from the vectors of a new embedding model to those of an old one.
 
     If an embedding model is replaced, all items of an index have to be encoded again.
-    This map postpones that: queries of the new model are mapped to the space of the
-    old model and search the old index. It is learned from some items that both models
-    have encoded. A part of these items is held out, and shows which share of its
-    neighbours a query of the new model still finds.
+    With this map, queries of the new model can search the old index until then: they
+    are mapped to the space of the old model. The map is learned from some items that
+    both models have encoded. A part of these items is held out to measure which share
+    of its nearest items a mapped query still finds.
 
     With the unit vectors of the new model as rows of :math:`X` and those of the old
     model as rows of :math:`Y`, the map is
@@ -60,16 +60,17 @@ class EmbeddingModelMap(
 
         B = A + (X^\top X + \alpha I)^{-1} X^\top (Y - X A) ,
 
-    where :math:`A` is the rotation nearest to the data (orthogonal Procrustes). So
-    :math:`\alpha` shrinks the least-squares map to the rotation. The two models may
-    have different widths. See the :ref:`User Guide <embedding_model_map>`.
+    where :math:`A` is the rotation that maps :math:`X` closest to :math:`Y` (orthogonal
+    Procrustes). The larger :math:`\alpha`, the more the least-squares map is shrunk
+    towards the rotation. The vectors of the two models may have different lengths. See
+    the :ref:`User Guide <embedding_model_map>`.
 
     Parameters
     ----------
     alpha : "auto" or float, default="auto"
-        Strength of the shrinkage. ``numpy.inf`` gives the rotation. With "auto",
-        held-out items choose the strongest of six values, from infinity to 0.01, that
-        keeps as many neighbours as the best, within one standard error.
+        Strength of the shrinkage. ``numpy.inf`` gives the rotation. "auto" tries six
+        values, from infinity to 0.01, on held-out items, and takes the largest whose
+        recall is within one standard error of the best.
 
     random_state : int, RandomState instance or None, default=None
         Decides which items are held out.
@@ -80,17 +81,18 @@ class EmbeddingModelMap(
         The matrix :math:`B`.
 
     alpha_ : float
-        The strength of the shrinkage.
+        The strength of the shrinkage that was used.
 
     recall_kept_, recall_kept_error_ : float
-        Share of the 10 nearest items of the old model that held-out items find if
-        their vectors of the new model are mapped, and its standard error.
+        Share of the 10 nearest items by the old model that are also among the 10
+        nearest items of a mapped query, averaged over held-out items, and its standard
+        error.
 
     recall_by_alpha_ : dict
-        This share for each strength that was tried.
+        The same share for each value of alpha that was tried.
 
     n_features_in_ : int
-        Width of the new model.
+        Number of features of the new model.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if all are strings.
@@ -101,9 +103,9 @@ class EmbeddingModelMap(
 
     Notes
     -----
-    Some thousand items are enough. If the queries differ from the items, for example
-    because they are shorter, encode some queries with both models and add them to the
-    items: `recall_kept_` is measured on rows like those of the fit.
+    A few thousand items are enough. `recall_kept_` is measured on rows like those of
+    the fit. If queries differ from items, for example because they are shorter, also
+    pass some queries that both models have encoded.
 
     Examples
     --------
@@ -140,7 +142,7 @@ class EmbeddingModelMap(
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn the map, and measure how many neighbours it keeps.
+        """Learn the map, and measure the share of nearest items that it keeps.
 
         Parameters
         ----------
@@ -195,7 +197,7 @@ class EmbeddingModelMap(
         return unit_rows(unit_rows(rows) @ self.coef_.astype(rows.dtype, copy=False))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of the 10 nearest items that mapped queries find.
+        """Return the share of the 10 nearest items that mapped queries still find.
 
         Parameters
         ----------
@@ -234,8 +236,8 @@ class EmbeddingModelMap(
         )
         if Y.ndim == 1:
             raise ValueError(
-                "y must hold one vector of the old model per row of X, as an array of "
-                "shape (n_items, n_features_out); got one dimension."
+                "y must be an array of shape (n_items, n_features_out): one vector of "
+                "the old model per row of X. Got a one-dimensional array."
             )
         return unit_rows(X), unit_rows(Y.astype(np.float64))
 
@@ -253,9 +255,9 @@ class EmbeddingModelMap(
 
 
 def _measure_kept(mapped, Y):
-    """Return, per query, the share of its neighbours that its mapped vector finds.
+    """Return, per query, the share of its nearest items that its mapped vector finds.
 
-    The queries are the first rows of Y, and do not find themselves.
+    The queries are the first rows of Y; a query is not among its own nearest items.
     """
     k = min(N_NEIGHBORS, len(Y) - 1)
     kept = np.empty(len(mapped))
@@ -270,13 +272,13 @@ def _measure_kept(mapped, Y):
 
 
 def _find_nearest(S, rows, k):
-    """Return the k columns of the largest similarities, without a query itself."""
+    """Return the k columns of the largest similarities, without the query itself."""
     S[np.arange(len(S)), rows] = -np.inf
     return np.argpartition(-S, k - 1, axis=1)[:, :k]
 
 
 def _choose_strongest(kept):
-    """Return the first row that is below the best by at most one standard error."""
+    """Return the first row whose mean is within one standard error of the best."""
     losses = kept[np.argmax(kept.mean(axis=1))] - kept
     is_close = [loss.mean() <= _standard_error(loss) for loss in losses]
     return is_close.index(True)

@@ -1,4 +1,4 @@
-"""Candidates between the cosine and maps with shifted documents."""
+"""Candidates from the cosine to maps with shifted documents."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from sklearn_simlearn.query_map._two_widths import Rotated, TwoWidths, align
 # Shifts to choose from.
 SHIFTS = (0.3, 0.6, 1.0)
 
-# With fewer queries than this, only the smallest shift is tried.
+# Number of queries below which only the smallest shift is tried.
 FEW_QUERIES = 40
 
-# Parts of the steps after which the maps are candidates.
+# Shares of the steps after which the maps are candidates.
 CHECKPOINTS = (0.25, 1.0)
 
 
@@ -32,10 +32,10 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     n_iter : int
-        Number of steps of the maps; 0 without maps.
+        Number of steps that learn the maps; 0 without maps.
 
     shift : float
-        Shift of the judged documents; 0 if they are not shifted.
+        Factor g of the shift of judged documents; 0 if they are not shifted.
     """
 
     n_iter: int
@@ -87,7 +87,7 @@ class Path:
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
     ) -> Iterator[tuple[Any, Encoder]]:
-        """Yield candidates and the encoders that they learn from some rows."""
+        """Yield the candidates, each with the encoder that it learns from some rows."""
         relevance = self.relevance.take(train)
         X, start, complete = _begin(self.X[train], relevance)
         yield START, complete(start)
@@ -97,7 +97,7 @@ class Path:
             shifter = Shifter(X, relevance)
         shifts = self.shifts[:1] if self.are_few else self.shifts
         learned = self._softmax(X, relevance, start, rng)
-        del X  # the learner has its own form of the rows
+        del X  # free memory: the learner holds another copy of the rows
         for n_iter in self._checkpoints():
             base: Encoder = start
             if n_iter:
@@ -115,7 +115,7 @@ class Path:
         rng: np.random.Generator,
         advance: Callable[..., bool],
     ) -> dict:
-        """Return the fitted attributes; learn from all samples with the candidate."""
+        """Learn from all samples with the candidate; return the fitted attributes."""
         X, start, complete = _begin(self.X, self.relevance)
         n_iter, shift = candidate or Candidate(0, 0.0)
         learned = self._softmax(X, self.relevance, start, rng)
@@ -159,8 +159,8 @@ class Path:
     def _softmax(self, X, relevance, start, rng):
         if self.maps is None:
             return None
-        # Single precision takes half the time. For counts, only double precision gives
-        # the same maps with dense and sparse storage.
+        # Single precision takes half the time. Counts need double precision, so that
+        # dense and sparse storage give the same maps.
         dtype = np.float32 if start.idf is None else np.float64
         return SoftmaxMaps(
             start.items(X).astype(dtype, copy=False),
@@ -173,7 +173,7 @@ class Path:
 
 
 def _begin(X, relevance):
-    """Return rows of one width, the start, and a function that completes encoders."""
+    """Return rows in the space of documents, the start, and a wrapper of encoders."""
     if not isinstance(X, TwoWidths):
         return X, Start.fit(relevance.items_of(X)), lambda encoder: encoder
     rotation, rows = align(X, relevance)
@@ -181,7 +181,7 @@ def _begin(X, relevance):
 
 
 class Shifter:
-    """Shifts of the judged documents among some samples.
+    """Encoders that shift the judged documents of some samples.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class Shifter:
         self.weights = weights[:, queries].astype(X.dtype)
 
     def __call__(self, base: Encoder, shifts) -> Iterator[tuple[float, Shifted]]:
-        """Yield shifts, and encoders that shift the encodings of the base."""
+        """Yield each shift with an encoder that shifts the documents of the base."""
         directions = unit_rows(self.weights @ base.queries(self.X_queries))
         for shift in shifts:
             yield shift, Shifted(base, self.known, directions, shift)

@@ -15,7 +15,7 @@ from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.query_map._path import Candidate, Path
 from sklearn_simlearn.query_map._two_widths import Documents, TwoWidths
 
-# Largest number of features for maps, which have the square of this in numbers.
+# Largest number of features for maps; a map has this number squared of entries.
 MAX_FEATURES = 4096
 
 # Shift without a hold-out.
@@ -25,8 +25,8 @@ SHIFT = 0.6
 class QueryDocumentMap(SimilarityLearner):
     r"""Maps of frozen vectors, learned from judgements of queries against documents.
 
-    Queries and documents are vectors of one embedding model, which is not trained.
-    From the unit vectors :math:`q` and :math:`d`, the learner makes
+    Queries and documents are vectors of an embedding model, which is not trained.
+    The learner maps the unit vectors :math:`q` and :math:`d` to
 
     .. math::
 
@@ -36,37 +36,39 @@ class QueryDocumentMap(SimilarityLearner):
 
     The maps minimise a listwise softmax loss with a penalty on :math:`V` and
     :math:`U`. Then each judged document is shifted towards the queries that it is
-    relevant to: :math:`d'' \propto d' + g\, m`, with :math:`m` the unit vector along
-    the mean of these :math:`q'`. Held-out queries choose among the cosine, the maps,
-    the shift and both. The derivations are in the :ref:`User Guide <query_map>`.
+    relevant to: :math:`d'' \propto d' + g\, m`. The unit vector :math:`m` has the
+    direction of the mean of these :math:`q'`. Held-out queries choose among the cosine,
+    the maps, the shift, and maps with a shift. The derivations are in the
+    :ref:`User Guide <query_map>`.
 
     Parameters
     ----------
     maps : {"both", "queries"} or None, default="both"
-        Sides that are mapped. With "queries" and ``shift=False``, documents are
-        encoded as the cosine encodes them, so a stored index stays valid when the
-        learner is fitted again. None learns no map, only the shift.
+        Sides that are mapped: queries and documents, or queries only. With "queries"
+        and ``shift=False``, documents are encoded as for the cosine, so a stored index
+        stays valid when the learner is fitted again. None learns only the shift.
 
     shift : bool, default=True
         Whether judged documents may be shifted. A document is recognised by its
-        values, in single precision. New documents are not shifted. With labels,
+        values in single precision. New documents are not shifted. If `y` holds labels,
         nothing is shifted.
 
     alpha : float, default=20.0
         Strength of the penalty. Larger values keep the maps closer to the identity.
 
     max_iter : int, default=60
-        Number of steps, each on a batch of 256 queries. With 200 steps, the maps gain
-        more from some thousand queries, in more than three times the time.
+        Number of steps, each on a batch of 256 queries. For a few thousand queries or
+        more, 200 steps give better maps in more than three times the time.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
-        Kind of data that is held out to choose. With judgements: queries, which search
-        all documents ("queries", the same as "auto"); or queries and half of the
-        documents, if most future documents are new ("documents"). With labels: whole
-        classes ("objects", the same as "auto") or samples of known classes
-        ("samples"). With fewer than 40 queries, only a shift of 0.3 is tried. None
-        takes the maps after `max_iter` steps and a shift of 0.6.
+        Kind of data that is held out to choose the maps and the shift. With judgements,
+        "queries" holds out queries, which search all documents, and "documents" also
+        holds out half of the documents; use it if most future documents are new. With
+        labels, "objects" holds out whole classes, and "samples" holds out samples of
+        known classes. "auto" is "queries" with judgements and "objects" with labels.
+        With fewer than 40 queries, the only shift that is tried is 0.3. None holds out
+        nothing: it uses the maps after `max_iter` steps and a shift of 0.6.
 
     random_state : int, RandomState instance or None, default=None
         Decides which queries are held out and the order of the batches. An int makes
@@ -75,9 +77,9 @@ class QueryDocumentMap(SimilarityLearner):
     Attributes
     ----------
     query_map_ : ndarray of shape (n_features, n_document_features) or None
-        The matrix :math:`I + V` that unit rows of queries are multiplied by; None if
-        queries are not mapped. If documents have another width, the product of the
-        rotation and of :math:`I + V`.
+        The matrix :math:`I + V` by which unit rows of queries are multiplied; None if
+        queries are not mapped. If queries and documents differ in their number of
+        features, the product of the rotation and :math:`I + V`.
 
     document_map_ : ndarray of shape (n_document_features, n_document_features) or None
         The matrix :math:`I + U` of the documents; None if they are not mapped.
@@ -86,7 +88,7 @@ class QueryDocumentMap(SimilarityLearner):
         The factor :math:`g`; 0 if nothing is shifted.
 
     n_iter_ : int
-        Number of steps, at least 1 as scikit-learn requires.
+        Number of steps; at least 1, as scikit-learn requires.
 
     loss_curve_ : ndarray of shape (n_steps,)
         Loss of the batch of each step, without the penalty; empty without maps.
@@ -94,16 +96,8 @@ class QueryDocumentMap(SimilarityLearner):
     idf_ : ndarray of shape (n_features,) or None
         Inverse document frequencies, if the documents hold counts.
 
-    holdout_results_ : dict
-        The candidates and their measures on the held-out queries.
-
-    holdout_gain_, holdout_error_ : float
-        Gain of the chosen candidate over the cosine on held-out queries, and its
-        standard error: of nDCG@10 with judgements, of mean average precision with
-        labels.
-
     n_features_in_ : int
-        Width of the training data; of the queries, if documents have another width.
+        Number of features of the queries.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of the training data, if it had any.
@@ -112,7 +106,7 @@ class QueryDocumentMap(SimilarityLearner):
     --------
     EmbeddingModelMap : Maps queries of a new embedding model to an old one.
     OASIS : Learns one map for both sides, from triplets.
-    sklearn_simlearn.metrics.Judgements : The judgements to pass as `y`.
+    sklearn_simlearn.metrics.Judgements : Judgements to pass as `y`.
 
     Notes
     -----
@@ -120,18 +114,18 @@ class QueryDocumentMap(SimilarityLearner):
     :class:`~sklearn.decomposition.TruncatedSVD`, or pass ``maps=None``.
 
     A step uses at most 2,048 documents: those relevant to the queries of the batch,
-    and a sample of the others. So the time of a fit does not grow with the number of
-    documents. Memory is bounded by the `working_memory` of scikit-learn.
+    and a sample of the others. The time of a fit therefore does not grow with the
+    number of documents. Memory is bounded by the `working_memory` of scikit-learn.
 
-    Queries and documents may be dense vectors of different widths. Then there is no
-    cosine to start from. The start is a rotation of the queries into the space of the
-    documents, the one nearest to the pairs of a query and the mean of its relevant
-    documents. Such a start needs some hundred queries. If items are encoded by both
-    models, :class:`EmbeddingModelMap` is better.
+    Queries and documents may be dense vectors with different numbers of features. Then
+    the start is not the cosine, but a rotation of the queries into the space of the
+    documents. It maps each query as close as possible to the mean of its relevant
+    documents. This needs a few hundred queries. If both models have encoded the same
+    items, :class:`EmbeddingModelMap` is better.
 
-    Documents must be served with the values that they had in `fit`. If a step before
-    the learner computes them again with other rounding errors, they are not
-    recognised and count as new.
+    A judged document is shifted only if it has the same values as in `fit`. If a step
+    before the learner computes them again with other rounding errors, the document is
+    not recognised and counts as new.
 
     Examples
     --------
@@ -167,7 +161,7 @@ class QueryDocumentMap(SimilarityLearner):
         shift: bool = True,
         alpha: float = 20.0,
         max_iter: int = 60,
-        holdout: str | int | None = "auto",
+        holdout: str | None = "auto",
         random_state: RandomState = None,
     ):
         self.maps = maps
@@ -209,8 +203,8 @@ class QueryDocumentMap(SimilarityLearner):
             return super()._stack(rows, documents)
         if sparse.issparse(rows) or sparse.issparse(found):
             raise ValueError(
-                f"Queries have {rows.shape[1]} features and documents "
-                f"{found.shape[1]}. Different widths need dense vectors on both sides."
+                f"Queries have {rows.shape[1]} features and documents have "
+                f"{found.shape[1]}. This is supported for dense vectors only."
             )
         self._documents = checker
         return TwoWidths(rows, found)
@@ -226,12 +220,12 @@ class QueryDocumentMap(SimilarityLearner):
         """Raise if there is nothing to learn, or the rows are too wide for maps."""
         if self.maps is None and not shift:
             raise ValueError(
-                "With maps=None, only judged documents are shifted, and there are "
-                "none: set shift=True and pass Judgements as y, or set maps."
+                "There is nothing to learn: with maps=None, only judged documents are "
+                "shifted. Set shift=True and pass Judgements as y, or set maps."
             )
         if self.maps is not None and X.shape[1] > MAX_FEATURES:
             raise ValueError(
                 f"Maps of {X.shape[1]} features are too large; the limit is "
-                f"{MAX_FEATURES}. Reduce the features, for example by TruncatedSVD, or "
-                "pass maps=None to learn the shift of judged documents alone."
+                f"{MAX_FEATURES}. Reduce the features, for example with TruncatedSVD, "
+                "or pass maps=None to learn only the shift of judged documents."
             )

@@ -5,10 +5,10 @@ from scipy import linalg
 
 
 def find_rotation(cross: np.ndarray) -> np.ndarray:
-    """Return the orthogonal map A that brings rows of X nearest to those of Y.
+    """Return the orthogonal map A that maps rows of X closest to rows of Y.
 
-    (model-map-rotation)  A = U V' with X'Y = U S V'. If the widths differ, the rows or
-    the columns of A are orthonormal.
+    (model-map-rotation)  A = U V' with X'Y = U S V'. If X and Y differ in their number
+    of columns, only the rows or only the columns of A are orthonormal.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def find_rotation(cross: np.ndarray) -> np.ndarray:
 
 
 class ShrunkenMaps:
-    """Least-squares maps from rows of X to rows of Y, shrunk to the rotation A.
+    """Least-squares maps from rows of X to rows of Y, shrunk towards the rotation A.
 
     (model-map)  B = A + (X'X + alpha I)^-1 X'(Y - XA).
 
@@ -30,7 +30,7 @@ class ShrunkenMaps:
         Rows to map.
 
     Y : ndarray of shape (n_samples, n_features_Y)
-        Rows to map to.
+        Targets of the mapped rows.
     """
 
     def __init__(self, X: np.ndarray, Y: np.ndarray):

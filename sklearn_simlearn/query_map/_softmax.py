@@ -1,6 +1,7 @@
-"""Maps that are learned by a listwise softmax loss, in steps on batches of queries.
+"""Maps learned by a listwise softmax loss, in steps on batches of queries.
 
-With t(q, d) the share of document d in the relevance to query q, the loss is
+If t(q, d) is the relevance of document d to query q, divided by its sum over all
+documents, the loss is
 
     (query-map-loss)  mean over q of -sum_d t(q, d) log p(d | q)
                       + alpha / (2 n_queries) (|V|^2 + |U|^2),
@@ -22,27 +23,28 @@ from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.query_map._encoders import Maps
 
-# Queries of a step.
+# Number of queries of a step.
 BATCH = 256
 
-# Documents of a step. If there are more, documents are drawn for each step.
+# Largest number of documents of a step. If there are more, a sample is drawn.
 MAX_ITEMS = 2048
 
 # Temperature of the softmax, for maps of queries only and for maps of both sides.
 TEMPERATURE, TEMPERATURE_OF_BOTH = 0.05, 0.1
 
-# First length of a step; it falls linearly to 0.
+# Initial learning rate, which falls linearly to 0.
 LEARNING_RATE = 0.004
 
 # Constants of Adam: decay of the means of gradients and squares, and epsilon.
 DECAY, DECAY_OF_SQUARES, EPSILON = 0.9, 0.99, 1e-8
 
-# Bytes per query and document of a step: relevance, similarities and temporaries.
+# Bytes per pair of a query and a document in a step: relevance, similarities and
+# temporary values.
 N_BYTES = 40
 
 
 class Adam:
-    """A matrix that is changed by steps of Adam."""
+    """Matrix that is optimised by steps of Adam."""
 
     def __init__(self, n_features: int, dtype: np.dtype):
         self.value = np.zeros((n_features, n_features), dtype=dtype)
@@ -50,7 +52,7 @@ class Adam:
         self._n = 0
 
     def move(self, gradient: np.ndarray, rate: float) -> None:
-        """Take a step; the old matrix is not changed in place."""
+        """Take a step. The result is a new matrix; the old one is not changed."""
         self._n += 1
         self._mean += (1 - DECAY) * (gradient - self._mean)
         self._square += (1 - DECAY_OF_SQUARES) * (gradient**2 - self._square)
@@ -65,19 +67,19 @@ class SoftmaxMaps:
     Parameters
     ----------
     rows : ndarray or csr_array of shape (n_samples, n_features)
-        Rows of unit length, queries and documents, in the precision to learn in.
+        Rows of unit length, queries and documents, in the precision of the steps.
 
     relevance : Relevance
         Relevance of the samples to each other.
 
     both : bool
-        Whether documents are mapped.
+        Whether to map documents, too.
 
     alpha : float
-        Strength of the shrinkage.
+        Strength of the penalty.
 
     max_iter : int
-        Number of steps after which their length is 0.
+        Number of steps after which the learning rate is 0.
 
     rng : Generator
         Draws the batches.
@@ -109,7 +111,7 @@ class SoftmaxMaps:
         self._all_items: Matrix | None = None
 
     def learn_up_to(self, n_iter: int) -> Iterator[None]:
-        """Take steps until their number is `n_iter`; pause after each."""
+        """Take steps up to a total of `n_iter`; yield after each step."""
         while len(self.losses) < n_iter:
             self._step()
             yield
@@ -154,7 +156,7 @@ class SoftmaxMaps:
         self.losses.append(float(loss / max(n_counted, 1)))
 
     def _next_batch(self):
-        """Return queries; all of them are used once before one is used again."""
+        """Return the next queries; every query is used once before any is repeated."""
         size = min(BATCH, len(self.queries))
         if len(self._waiting) < size:
             shuffled = self.rng.permutation(self.queries)
@@ -165,8 +167,8 @@ class SoftmaxMaps:
     def _draw_items(self, batch):
         """Return documents, the logarithms of their weights, and their rows.
 
-        If there are too many, those related to the batch are drawn first. A document
-        has the weight of all documents that it represents.
+        If there are too many documents, those relevant to the batch are drawn first.
+        The weight of a document is the number of documents that it represents.
         """
         if len(self.items) <= MAX_ITEMS:
             if self._all_items is None:
@@ -185,14 +187,14 @@ class SoftmaxMaps:
         return items, log_weights, self.rows[items]
 
     def _targets(self, queries, items):
-        """Return the relevance of items to queries; -1 for a query itself."""
+        """Return the relevance of items to queries; -1 for the query itself."""
         target = self.relevance.graded_block(queries, items)
         target[queries[:, None] == items] = -1
         return target
 
 
 def _find_related(relevance, batch):
-    """Return a mask of the samples that may be relevant to some of a batch."""
+    """Return the mask of samples that may be relevant to a query of the batch."""
     if isinstance(relevance, PairRelevance):
         pairs = relevance.pairs[batch]
         is_related = np.zeros(len(relevance), dtype=bool)
@@ -205,7 +207,7 @@ def _find_related(relevance, batch):
 def _residuals(S, target):
     """Replace scaled similarities by p - t; return the loss and the number of queries.
 
-    Queries without a relevant document among the items do not count.
+    Queries without a relevant document among the items are ignored.
     """
     S[target < 0] = -np.inf
     row, column = np.nonzero(target > 0)
@@ -226,7 +228,7 @@ def _residuals(S, target):
 
 
 def _map(X, V, *, unit):
-    """Return X (I + V), of unit length if `unit` is set, and the factors."""
+    """Return X (I + V), scaled to unit length if `unit` is True, and the factors."""
     mapped = X @ (np.eye(len(V), dtype=V.dtype) + V)
     if not unit:
         return mapped, None
@@ -236,7 +238,7 @@ def _map(X, V, *, unit):
 
 
 def _through_length(gradient, mapped, factor, scale):
-    """Return the gradient, scaled, with respect to rows before they had unit length.
+    """Return the scaled gradient with respect to rows before they got unit length.
 
     The arguments `gradient` and `mapped` are overwritten.
     """

@@ -1,4 +1,4 @@
-"""Queries and documents of different widths."""
+"""Queries and documents with different numbers of features."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ from sklearn_simlearn.query_map._rotation import find_rotation
 
 @storable
 class Documents(SimilarityMixin, BaseEstimator):
-    """Width and names of the features of documents, to check further documents."""
+    """Number and names of the features of documents, to check other documents."""
 
 
 class TwoWidths:
-    """Queries on top of documents of another width.
+    """Stack of queries and documents that differ in their number of features.
 
-    Rows of one side are an array. Rows of both sides are again of this kind.
+    Indexing returns an array if all rows are of one side, else another stack.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class TwoWidths:
 
 @dataclass(frozen=True, eq=False)
 class Rotated(Composite):
-    """An encoder of documents, and of queries that are rotated into their space.
+    """Encoder of documents, and of queries that are rotated into their space.
 
     Attributes
     ----------
     base : Encoder
-        Encoder of rows as wide as the documents.
+        Encoder of rows with the features of the documents.
 
     rotation : ndarray of shape (n_query_features, n_document_features)
         Map with orthonormal rows or columns.
@@ -68,7 +68,7 @@ class Rotated(Composite):
     rotation: np.ndarray
 
     def combine(self, rows: Encodings) -> Matrix:
-        """Return the rows of the base, of rotated queries or of documents."""
+        """Return encodings by the base, of rotated queries or of documents."""
         if rows.side == "items":
             return rows(self.base)
         return self.base.queries(rotate(rows.X, self.rotation))
@@ -82,8 +82,8 @@ def rotate(X: Matrix, rotation: np.ndarray) -> np.ndarray:
 def align(X: TwoWidths, relevance: JudgedRelevance) -> tuple[np.ndarray, np.ndarray]:
     """Rotate queries into the space of the documents that are relevant to them.
 
-    (query-map-rotation)  The rotation is the orthogonal map nearest to the pairs of a
-    query and the mean of its relevant documents.
+    (query-map-rotation)  The rotation is the orthogonal map that maps queries closest
+    to the means of their relevant documents.
 
     Returns
     -------

@@ -392,7 +392,7 @@ def test_targets_that_cannot_be_learned_are_refused(rng):
     with pytest.raises(ValueError, match="pass Judgements as y"):
         QueryDocumentMap(None).fit(X, y)
     judged = Judgements(np.eye(20), X)
-    with pytest.raises(ValueError, match="set shift=True"):
+    with pytest.raises(ValueError, match="Set shift=True"):
         QueryDocumentMap(None, shift=False).fit(X, judged)
     wide = sparse.random_array((20, 5000), density=0.01, rng=rng, format="csr")
     with pytest.raises(ValueError, match="TruncatedSVD"):
@@ -470,7 +470,7 @@ def test_the_start_of_different_widths_is_a_rotation(rng):
 
 def test_bad_widths(two_widths, rng):
     Q, y = two_widths
-    with pytest.raises(ValueError, match="Queries have 40 features and documents 64"):
+    with pytest.raises(ValueError, match="Queries have 40 features and documents have 64"):
         QueryDocumentMap().fit(sparse.csr_array(Q), y)
     with pytest.raises(ValueError, match="40 features"):
         OASIS().fit(Q, y)
