@@ -19,7 +19,7 @@ def find_last(estimator: Any) -> Any:
 
 
 def uses_documents_only(pipeline: Pipeline) -> bool:
-    """Return whether a fit with Judgements depends on the documents only."""
+    """Return True if a fit with Judgements depends on the documents only."""
     last: Any = pipeline
     while isinstance(last, Pipeline):
         if getattr(last, "query_steps", None):

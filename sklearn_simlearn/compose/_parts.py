@@ -23,8 +23,9 @@ def take_columns(X: Any, columns: Any) -> Any:
         Samples.
 
     columns : str, int, slice, list of str or int, or mask
-        The columns. A single name selects one column, such as a column of texts; other
-        values give two dimensions. ``slice(None)`` gives `X` itself.
+        The columns. A single name selects one column as a one-dimensional object, such
+        as a column of texts; other values select a two-dimensional object.
+        ``slice(None)`` selects `X` itself.
     """
     if isinstance(columns, slice) and columns == slice(None):
         return X
@@ -77,8 +78,8 @@ class WeightedSum(Encoder):
 
     .. math:: s(q, d) = \sum_p f_p\, s_p(q, d)
 
-    The encodings of the parts are side by side. The factors :math:`f_p` are on the side
-    of the queries, so that stored items stay valid if the factors change.
+    The encodings of the parts are concatenated. Queries are multiplied by the factors
+    :math:`f_p`, so that stored items stay valid if the factors change.
 
     Parameters
     ----------
@@ -103,8 +104,8 @@ class WeightedSum(Encoder):
     def products_with(self, X: Any, n_threads: int = 1) -> Callable[[Any], np.ndarray]:
         """Return a function from queries to their similarities with some items.
 
-        Each part is compared in its own form: dense encodings by BLAS, sparse ones by
-        their postings.
+        Each part is compared separately: dense encodings by BLAS, sparse encodings by
+        postings.
         """
         functions = [part.compare_with(X, n_threads) for part in self.parts]
 

@@ -1,4 +1,4 @@
-"""A pipeline that transforms queries and documents."""
+"""Pipeline that transforms queries and documents."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -23,7 +23,8 @@ from sklearn_simlearn.metrics import map_scorer
 
 SIDE_STEPS = ("query_steps", "document_steps")
 
-# Last step of a Pipeline of transformers, since memory does not cache the last step.
+# Last step of a Pipeline of transformers. It is added because `memory` does not cache
+# the last step.
 NOTHING = ("nothing", "passthrough")
 
 
@@ -36,20 +37,21 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     """Pipeline for queries that search documents.
 
     With :class:`~sklearn_simlearn.metrics.Judgements` as `y`, the rows of `X` are
-    queries, and the documents come with `y`. The steps are fitted on the documents, so
+    queries, and `y` contains the documents. The steps are fitted on the documents, so
     that vocabularies and other statistics do not depend on the queries. They transform
-    both sides. The last step gets the transformed queries and the judgements with the
-    transformed documents.
+    queries and documents. The last step receives the transformed queries, and the
+    judgements with the transformed documents.
 
-    With labels as `y`, or without `y`, it works as a
-    :class:`~sklearn.pipeline.Pipeline`. A plain Pipeline does not transform documents,
-    so scorers and the index refuse a Pipeline that was fitted with judgements.
+    With labels as `y`, or without `y`, it works like a
+    :class:`~sklearn.pipeline.Pipeline`. A plain Pipeline does not transform documents.
+    Scorers and the index therefore raise an error if a plain Pipeline was fitted with
+    judgements.
 
     Parameters
     ----------
     steps : list of (name, estimator)
-        Transformers of both sides, then a learner or a hand-made similarity. If the
-        last step is also a transformer, its output is compared by the cosine.
+        Transformers of queries and documents, then a learner or a hand-made similarity.
+        If the last step is a transformer, its output is compared by the cosine.
 
     query_steps : list of (name, transformer), default=None
         Transformers of the queries only, before `steps`. They are fitted on the
@@ -61,27 +63,27 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
 
     memory : str or object with the interface of joblib.Memory, default=None
         Cache of fitted transformers. All folds of a cross-validation have the same
-        documents, so transformers of the documents are fitted once.
+        documents, so transformers that are fitted on the documents are fitted once.
 
     verbose : bool, default=False
-        Whether the time of each step is printed.
+        Whether to print the time of each step.
 
     Attributes
     ----------
     named_steps : :class:`~sklearn.utils.Bunch`
-        The shared steps by name.
+        The steps in `steps` by name.
 
     See Also
     --------
-    make_retrieval_pipeline : The same, with automatic names.
+    make_retrieval_pipeline : Makes a pipeline with automatic names.
     SimilarityUnion : A weighted sum of similarities.
 
     Notes
     -----
     The names in `steps`, `query_steps` and `document_steps` must differ.
 
-    Parameters of `fit` can be passed to the last step only: ``name__parameter=value``,
-    or by metadata routing.
+    With judgements, parameters of `fit` can be passed to the last step only, as
+    ``name__parameter=value`` or by metadata routing.
 
     Examples
     --------
@@ -101,7 +103,8 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     array([[0.  , 0.41, 0.  ]])
     """
 
-    # A parameter of Pipeline for metadata that are samples. The documents are in y.
+    # Pipeline uses this parameter for metadata that are samples. Here, the documents
+    # are in y.
     transform_input = None
 
     _parameter_constraints: dict = {
@@ -137,7 +140,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         Parameters
         ----------
         deep : bool, default=True
-            Whether the parameters of the steps are returned, too.
+            Whether to return the parameters of the steps, too.
 
         Returns
         -------
@@ -192,8 +195,8 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     def __getitem__(self, ind: Any) -> Any:
         """Return a step, or a pipeline of some steps.
 
-        Steps of one side come before the first step, so a slice that starts later does
-        not contain them.
+        `query_steps` and `document_steps` precede the first step, so only a slice that
+        starts with the first step contains them.
         """
         if not isinstance(ind, slice):
             return super().__getitem__(ind)
@@ -208,16 +211,17 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
     # -- fit --
 
     def fit(self, X: MatrixLike, y: TargetLike | None = None, **params: Any) -> Self:
-        """Fit the steps, and the last one on the transformed samples.
+        """Fit the transformers, then the last step on the transformed samples.
 
         Parameters
         ----------
         X : sequence of queries or samples
             With :class:`~sklearn_simlearn.metrics.Judgements` as `y`, the queries.
-            Otherwise samples; documents, for a similarity that learns nothing from `y`.
+            Otherwise the samples; without `y`, the documents.
 
         y : Judgements, array-like or None, default=None
-            Judgements with the documents; or labels, if there are no steps of one side.
+            Judgements, which contain the documents. Labels are allowed if there are
+            neither `query_steps` nor `document_steps`.
 
         **params : dict
             Parameters of the `fit` of the last step.
@@ -236,8 +240,8 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
                 return super().fit(X, y, **params)
         if y is not None:
             raise ValueError(
-                "query_steps and document_steps need Judgements as y. With labels, the "
-                "same samples are queries and items."
+                "query_steps and document_steps need Judgements as y. With other "
+                "targets, the same samples are queries and items."
             )
         return self._fit_sides(X, X, None, **params)
 
@@ -285,7 +289,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         return Pipeline(steps, memory=self.memory, verbose=self.verbose)
 
     def _check_steps(self):
-        """Raise if names repeat, or if the last step would not get the documents."""
+        """Raise if a name occurs twice, or if the last step is a plain Pipeline."""
         self._validate_steps()
         parts = (self.query_steps or [], self.document_steps or [], self.steps)
         self._validate_names([name for part in parts for name, _ in part])
@@ -298,8 +302,9 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             and len(list_steps(inner.steps)) > 1
         ):
             raise ValueError(
-                "The last step is a Pipeline, which does not transform documents. Put "
-                "its steps into the RetrievalPipeline, or make it one."
+                "The last step is a Pipeline, which does not transform documents. Move "
+                "its steps into this RetrievalPipeline, or replace it by a "
+                "RetrievalPipeline."
             )
 
     def _read_fit_params(self, params):
@@ -368,7 +373,7 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
             return super().transform(X, **params)
 
     def transform_database(self, X: MatrixLike) -> Matrix:
-        """Encode documents, as an inner-product index stores them.
+        """Encode documents for an inner-product index.
 
         Parameters
         ----------
@@ -417,17 +422,17 @@ class RetrievalPipeline(DocLinkMixin, Pipeline):
         Parameters
         ----------
         X : sequence of queries or samples
-            Queries, with judgements; otherwise samples, each of which queries the
-            others.
+            With judgements, the queries. Otherwise the samples, each of which queries
+            the others.
 
         y : Judgements or array-like
-            Judgements with the documents; or labels of the samples.
+            Judgements, which contain the documents; or labels of the samples.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the queries.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; if None, every sample that is relevant to another one.
+            Samples that query. If None, every sample with a relevant sample queries.
 
         Returns
         -------
@@ -446,15 +451,16 @@ def make_retrieval_pipeline(
     memory: str | Memory | None = None,
     verbose: bool = False,
 ) -> RetrievalPipeline:
-    """Make a :class:`RetrievalPipeline`, with names after the classes of the steps.
+    """Make a :class:`RetrievalPipeline` whose steps are named after their classes.
 
     Parameters
     ----------
     *steps : list of estimators
-        Transformers of both sides, then a learner or a hand-made similarity.
+        Transformers of queries and documents, then a learner or a hand-made similarity.
 
     query_steps, document_steps : list of transformers, default=None
-        Transformers of one side. Their names begin with "query-" and "document-".
+        Transformers of only the queries or only the documents. Their names begin with
+        "query-" and "document-".
 
     memory, verbose : default=None and False
         Parameters of the pipeline.
@@ -488,7 +494,7 @@ def make_retrieval_pipeline(
 
 
 def _is_similarity(estimator):
-    """Return whether an estimator, or the last one in it, compares samples."""
+    """Return True if an estimator, or the last one in it, compares samples."""
     if isinstance(estimator, RetrievalPipeline):
         return True
     return hasattr(find_last(estimator), "similarity")

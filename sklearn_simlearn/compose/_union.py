@@ -1,4 +1,4 @@
-"""A weighted sum of similarities of different columns."""
+"""Weighted sum of similarities of different columns."""
 
 from contextlib import nullcontext
 from numbers import Real
@@ -42,32 +42,32 @@ class SimilarityUnion(
 
     .. math:: s(q, d) = \sum_p \frac{w_p}{\sigma_p}\, s_p(q, d)
 
-    BM25 finds documents with the words of a query, vectors find documents with a
-    similar meaning, and the sum of both is better than either. The weights :math:`w_p`
-    are learned from `y` by a hold-out, or given. The scales :math:`\sigma_p` make the
-    weights of different similarities comparable.
+    BM25 finds documents with the words of a query. Vectors find documents with a
+    similar meaning. The sum of both is often better than either. The weights
+    :math:`w_p` are learned from `y` by a hold-out, or given. The scales
+    :math:`\sigma_p` make different similarities comparable.
 
     Parameters
     ----------
     similarities : list of (name, similarity, columns)
         The parts. A similarity is a learner, a hand-made similarity, a pipeline that
-        ends in one, or a transformer, whose output is compared by the cosine;
-        "passthrough" is the cosine of the columns. With judgements, steps of a pipeline
-        must be in a :class:`RetrievalPipeline`.
+        ends in one, or a transformer, whose output is compared by the cosine.
+        "passthrough" is the cosine of the columns. With judgements, a pipeline must be
+        a :class:`RetrievalPipeline`.
 
-        Columns are chosen as in :class:`~sklearn.compose.ColumnTransformer`: a name
-        gives one column of a frame, such as texts; a list of names or numbers, a slice
-        or a mask gives several; a function gets `X` and returns one of these.
-        ``slice(None)`` is `X` itself, for example a list of texts.
+        Columns are selected as in :class:`~sklearn.compose.ColumnTransformer`. A name
+        selects one column of a frame, such as texts. A list of names or numbers, a
+        slice or a mask selects several columns. A function receives `X` and returns one
+        of these. ``slice(None)`` selects `X` itself, for example a list of texts.
 
     weights : dict, default=None
-        Weight of each part by name. They are divided by their sum. If None, they are
-        learned from `y`; without `y` they are equal.
+        Weight of each part by name. The weights are divided by their sum. If None, they
+        are learned from `y`; without `y`, they are equal.
 
     holdout : str or None, default="auto"
         One of "auto", "objects", "samples", "queries" and "documents" (:ref:`holdout`).
         Kind of data that is held out to choose the weights, as in the learners. "auto"
-        is "queries" for judgements and "objects" for labels. With None the weights are
+        is "queries" for judgements and "objects" for labels. If None, the weights are
         equal.
 
     random_state : int, RandomState instance or None, default=None
@@ -82,20 +82,20 @@ class SimilarityUnion(
         Weights :math:`w_p` by name, with the sum 1.
 
     scales_ : dict
-        Scales :math:`\sigma_p` by name: the difference between the best item and the
-        mean item of a query, averaged over queries.
+        Scales :math:`\sigma_p` by name: the difference between the highest and the mean
+        similarity of the items to a query, averaged over queries.
 
     holdout_gain_, holdout_error_ : float
-        Gain of the chosen weights over the best part on held-out queries, in nDCG at 10
-        with judgements and in mean average precision otherwise, and its standard error.
-        Set only if weights were learned.
+        Gain of the chosen weights over the best single part on held-out queries, and
+        its standard error: in nDCG@10 with judgements, otherwise in mean average
+        precision. Set only if weights were learned.
 
     holdout_results_ : dict
         All weights that were tried, as tuples in the order of the parts, with their
         measures.
 
     encoder_ : Encoder
-        The sum as an inner product. Parts of weight 0 are left out.
+        Encoder of the sum as an inner product. Parts with weight 0 are left out.
 
     n_features_in_ : int
         Number of columns of `X`, if it has columns.
@@ -109,18 +109,18 @@ class SimilarityUnion(
 
     Notes
     -----
-    Held-out queries choose the weights, with parts that were fitted without these
-    queries. First, the best set of parts with equal weights is found; a set may be one
-    part. Other weights of a grid are taken only if their gain over this set is larger
-    than its error. So few queries do not choose among many weights, and a part that
-    does not help gets the weight 0: see :ref:`hybrid_search`.
+    Held-out queries choose the weights. The parts are fitted without these queries.
+    First, the best subset of the parts with equal weights is found. Other weights, from
+    a grid, are chosen only if their gain over this subset is larger than its error.
+    This avoids overfitting with few queries. A part that does not help gets the weight
+    0. See :ref:`hybrid_search`.
 
     If there are at least 1,000 queries, learners choose their settings once, on all
-    queries, and are then fitted in each fold without the held-out ones.
+    queries, and are then fitted in each fold without the held-out queries.
 
-    The encoding of an item holds the encodings of the parts side by side, and the
-    weights are in the queries. Stored items of an index therefore stay valid as long as
-    the same parts have a weight other than 0.
+    An encoded item concatenates the encodings of the parts. The weights are applied to
+    the queries. Stored items of an index therefore stay valid as long as the same parts
+    have a weight other than 0.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class SimilarityUnion(
         Parameters
         ----------
         deep : bool, default=True
-            Whether the parameters of the parts are returned, too.
+            Whether to return the parameters of the parts, too.
 
         Returns
         -------
@@ -226,11 +226,11 @@ class SimilarityUnion(
         Parameters
         ----------
         X : {array-like, sparse matrix, frame, list} of length n_samples
-            Queries, with judgements; otherwise samples.
+            With judgements, the queries; otherwise the samples.
 
         y : Judgements, labels, relevance matrix or None, default=None
-            With :class:`~sklearn_simlearn.metrics.Judgements`, documents with the
-            columns of `X` come with it.
+            Target. :class:`~sklearn_simlearn.metrics.Judgements` contain the documents,
+            which must have the columns of `X`.
 
         Returns
         -------
@@ -253,8 +253,8 @@ class SimilarityUnion(
             isinstance(part, tuple) and len(part) == 3 for part in self.similarities
         ):
             raise ValueError(
-                "similarities must be a list of (name, similarity, columns), with at "
-                f"least one; got {self.similarities!r}."
+                "similarities must be a non-empty list of (name, similarity, columns); "
+                f"got {self.similarities!r}."
             )
         self._validate_names([name for name, _ in self._pairs])
         for name, part in self._pairs:
@@ -271,7 +271,7 @@ class SimilarityUnion(
         names = [name for name, _ in self._pairs]
         if set(self.weights) != set(names):
             raise ValueError(
-                f"weights must hold a number for each of the parts {names}; got "
+                f"weights must hold one number for each of the parts {names}; got "
                 f"{self.weights!r}."
             )
         values = [self.weights[name] for name in names]
@@ -283,11 +283,11 @@ class SimilarityUnion(
                 f"weights must be finite and not negative; got {self.weights!r}."
             )
         if sum(values) <= 0:
-            raise ValueError("One of the weights must be larger than 0.")
+            raise ValueError("At least one of the weights must be larger than 0.")
         return tuple(value / sum(values) for value in values)
 
     def _find_columns(self, samples):
-        """Return the columns of each part; both sides must have them."""
+        """Return the columns of each part; queries and items must have them."""
         found = [
             columns(samples.X) if callable(columns) else columns
             for _, _, columns in self.similarities
@@ -341,7 +341,7 @@ class SimilarityUnion(
     # -- requirements of the mixin --
 
     def _check_rows(self, X, *, reset=False):
-        """Return samples of any kind; the parts check their columns."""
+        """Return samples of any kind. The parts check their columns."""
         if reset:
             validate_data(self, X, reset=True, skip_check_array=True)
         return X
@@ -352,15 +352,15 @@ class SimilarityUnion(
 
 
 class _Fitting:
-    """Fits the parts of a union on some rows.
+    """Function that fits the parts of a union on some rows.
 
     Parameters
     ----------
     similarities : list
-        The parts, which are cloned.
+        The parts. They are cloned before each fit.
 
     columns : list
-        Their columns.
+        Columns of the parts.
 
     samples : Samples
         All rows.
@@ -382,9 +382,9 @@ class _Fitting:
         """Fit the parts on all rows, to save work in the folds.
 
         If all folds have all documents, a part that depends on the documents only is
-        the same in all folds. If there are many queries, a learner uses in all folds
-        the settings that its hold-out chose on all rows. With few queries, the held-out
-        queries would influence these settings.
+        the same in all folds. If there are many queries, a learner uses the settings
+        that its hold-out chose on all rows in all folds. If there are few queries,
+        this is not done, since the held-out queries would influence the settings.
         """
         self._fit_whole()
         n_queries = np.count_nonzero(self.samples.require_relevance().find_queries())
@@ -402,7 +402,7 @@ class _Fitting:
         return self._whole
 
     def fit(self, rows: np.ndarray | None) -> list[Part]:
-        """Return the parts fitted on some rows; on all if None."""
+        """Return the parts fitted on some rows; on all rows if None."""
         if rows is None:
             pipelines = self._fit_whole()
         else:
@@ -423,9 +423,10 @@ class _Fitting:
         return pipelines
 
     def _fit_part(self, number, X, y):
-        """Return a part as the only step of a fitted pipeline.
+        """Return a part as the only step of a fitted RetrievalPipeline.
 
-        The pipeline fits a transformer on the documents, and refuses a plain Pipeline.
+        This pipeline fits a transformer on the documents, and raises an error if the
+        part is a plain Pipeline.
         """
         if number in self._shared:
             return self._shared[number]
@@ -439,9 +440,10 @@ class _Fitting:
 
 
 def _find_results(estimator):
-    """Return the results of the hold-out at the end of nested pipelines, or None.
+    """Return the hold-out results of the learner at the end of nested pipelines.
 
-    If a learner fits other learners, there are several hold-outs, and None is returned.
+    Return None if there is no such learner, or if it fits other learners, which have
+    their own hold-outs.
     """
     while isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,8 @@ from sklearn_simlearn._folds import MAX_DOCUMENTS, MAX_ROWS, Fold, make_folds
 from sklearn_simlearn._holdout import Judge, read_holdout
 from sklearn_simlearn.compose._parts import Part
 
-# Steps of the weights from 0 to 1, and the largest number of candidates. More parts
-# have larger steps.
+# Number of steps of the weights from 0 to 1, and the largest number of candidates. With
+# many parts, there are fewer steps.
 N_STEPS = 20
 MAX_CANDIDATES = 130
 
@@ -31,7 +32,7 @@ Weights = tuple[float, ...]
 class Samples(NamedTuple):
     """Queries and items with their relevance.
 
-    Rows are numbered as in `Relevance`: documents follow the queries.
+    Rows are numbered as in `Relevance`: queries first, then documents.
     """
 
     X: Any
@@ -55,12 +56,12 @@ class Samples(NamedTuple):
     def require_relevance(self) -> Relevance:
         """Return the relevance; raise if there is no target."""
         if self.relevance is None:
-            raise ValueError("A target is required.")
+            raise ValueError("y is required to learn the weights, but y is None.")
         return self.relevance
 
     @property
     def is_judged(self) -> bool:
-        """Return whether queries search documents."""
+        """Return True if queries search documents."""
         return isinstance(self.y, Judgements)
 
     @property
@@ -69,7 +70,7 @@ class Samples(NamedTuple):
         return self.y.documents if isinstance(self.y, Judgements) else self.X
 
     def take(self, rows: np.ndarray) -> tuple[Any, Any]:
-        """Return X and y of some rows, as `fit` takes them."""
+        """Return X and y of some rows, as arguments of `fit`."""
         if not isinstance(self.y, Judgements):
             return safe_indexing(self.X, rows), safe_indexing(self.y, rows)
         n_queries, n_documents = self.y.shape
@@ -102,15 +103,16 @@ class Samples(NamedTuple):
 
 
 def _make_indexable(X):
-    """Return samples whose rows can be taken, unlike those of some sparse formats."""
+    """Return samples whose rows can be indexed; some sparse formats do not allow it."""
     return canonical_csr(X) if sparse.issparse(X) else X
 
 
 def measure_spread(S: np.ndarray, fold: Fold) -> float:
-    """Return the difference of the best and the mean item, averaged over queries.
+    """Return the mean difference between the highest and the mean similarity.
 
-    (union-spread) Divided by this, similarities of different kinds are comparable at
-    the top of the list, and equal weights are near the best.
+    (union-spread)  The mean is over queries. After division by this spread, different
+    similarities are comparable at the top of the list, and equal weights are close to
+    the best ones.
     """
     own = fold.queries[:, None] == fold.items
     best = np.where(own, -np.inf, S).max(axis=1)
@@ -122,9 +124,9 @@ def measure_spread(S: np.ndarray, fold: Fold) -> float:
 
 
 def list_starts(n_parts: int) -> list[Weights]:
-    """Return equal weights of all parts first, then those of each set of parts.
+    """Return equal weights of all parts, then of each subset of the parts.
 
-    If there are many parts, the sets are all parts and each part alone.
+    If there are many parts, the only other subsets are single parts.
     """
     all_parts = range(n_parts)
     sizes = range(1, n_parts) if 2**n_parts <= MAX_CANDIDATES else [1]
@@ -136,23 +138,15 @@ def list_starts(n_parts: int) -> list[Weights]:
 
 
 def list_candidates(n_parts: int) -> list[Weights]:
-    """Return the starts first, then a lattice of weights with the sum 1."""
+    """Return the starts, then the other points of a grid of weights with sum 1."""
     n_steps = N_STEPS
-    while n_steps > 1 and _count(n_parts, n_steps) > MAX_CANDIDATES:
+    while n_steps > 1 and comb(n_steps + n_parts - 1, n_steps) > MAX_CANDIDATES:
         n_steps -= 1
     lattice = []
     for bars in combinations(range(n_steps + n_parts - 1), n_parts - 1):
         edges = np.array([-1, *bars, n_steps + n_parts - 1])
         lattice.append(tuple(((np.diff(edges) - 1) / n_steps).tolist()))
     return list(dict.fromkeys([*list_starts(n_parts), *lattice]))
-
-
-def _count(n_parts, n_steps):
-    """Return the number of points of the lattice."""
-    count = 1
-    for i in range(1, n_parts):
-        count = count * (n_steps + i) // i
-    return count
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,13 +177,13 @@ def learn_weights(
 ) -> Learned:
     """Choose the weights by held-out queries.
 
-    The start is the best of the sets of parts with equal weights. Other weights must
-    be better by more than their error, as the candidates of a learner must.
+    The start is the best subset of the parts with equal weights. As in the learners,
+    other weights are chosen only if their gain over the start exceeds its error.
 
     Parameters
     ----------
     fit_parts : callable
-        Function from the rows to learn from to the fitted parts.
+        Function that fits the parts on some rows and returns them.
 
     samples : Samples
         All rows, with relevance.
@@ -198,7 +192,7 @@ def learn_weights(
         Number of parts.
 
     holdout : str
-        What is held out.
+        Kind of data that is held out.
 
     rng : Generator
         Draws the folds.

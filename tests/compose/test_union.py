@@ -354,7 +354,7 @@ def test_bad_calls(frames):
     Q, D, y = frames
     union = make_union()
     for weights, message in (
-        ({"bm25": 1}, "a number for each of the parts"),
+        ({"bm25": 1}, "one number for each of the parts"),
         ({"bm25": 1, "vectors": -1}, "not negative"),
         ({"bm25": np.nan, "vectors": 1}, "finite"),
         ({"bm25": "1", "vectors": 1}, "finite"),
