@@ -1,7 +1,7 @@
 """Hand-made similarities of bags of words.
 
-They are the baselines in the papers of the learners. They have the methods of the
-learners, and a grid search can tune them.
+These similarities are the baselines in the papers of the learners. They have the same
+methods as the learners. Their parameters can be tuned by a grid search.
 """
 
 from sklearn_simlearn.similarities._bm25 import BM25Similarity

@@ -1,4 +1,4 @@
-"""BM25: the similarity of short queries and documents."""
+"""BM25: similarity of short queries and documents."""
 
 from numbers import Real
 
@@ -20,9 +20,9 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
         s(q, d) = c \sum_i q_i\, w_i\, \frac{d_i}{d_i + \kappa\,
                   \big(1 - b + b\, |d| / \overline{|d|}\big)},
 
-    where :math:`q_i` and :math:`d_i` count word :math:`i`, :math:`|d|` is the number of
-    words in the document and :math:`\overline{|d|}` its mean over the documents in
-    `fit`. A word that the query repeats counts several times.
+    where :math:`q_i` and :math:`d_i` are the counts of word :math:`i`, :math:`|d|` is
+    the number of words in the document and :math:`\overline{|d|}` is its mean over the
+    documents in `fit`. A word that the query repeats counts several times.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
         Shift :math:`\delta` of "bm25l" and "bm25+". The other variants ignore it.
 
     method : {"lucene", "robertson", "atire", "bm25l", "bm25+"}, default="lucene"
-        Variant [1]_, under the name that the package bm25s [2]_ gives it. With
-        :math:`n_i` of :math:`n` documents containing word :math:`i`:
+        Variant [1]_, with the names of the package bm25s [2]_. If :math:`n_i` of
+        :math:`n` documents contain word :math:`i`:
 
         - "lucene": :math:`w_i = \log(1 + (n - n_i + 0.5) / (n_i + 0.5))`,
           :math:`c = 1`, :math:`\kappa = k_1`;
@@ -54,15 +54,15 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights :math:`w` of the words. A word that no document has gets the weight of a
-        word in one document.
+        Weights :math:`w` of the words. A word that occurs in no document has the weight
+        of a word that occurs in one document.
 
     mean_length_ : float
         Mean number of words per document; 1 if all documents are empty.
 
     absent_ : ndarray of shape (n_features,)
-        Contribution of a query word that the document lacks, in the published formulas
-        of "bm25l" and "bm25+"; 0 for the other variants. See the notes.
+        Contribution of a query word that is not in the document, in the published
+        formulas of "bm25l" and "bm25+"; 0 for the other variants. See the notes.
 
     n_features_in_ : int
         Width of the training data.
@@ -72,25 +72,27 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
 
     See Also
     --------
-    CosineSimilarity : Cosine of tf-idf vectors, for two texts of one kind.
+    CosineSimilarity : Cosine of tf-idf vectors, for texts of similar length.
 
     Notes
     -----
-    An encoded query holds :math:`c\, q_i w_i`, an encoded document the fraction. Both
-    are sparse for sparse `X`, so the inverted file of
-    :class:`~sklearn_simlearn.index.SimilarityIndex` serves BM25 exactly.
+    An encoded query holds :math:`c\, q_i w_i`; an encoded document holds the fraction.
+    Both are sparse for sparse `X`, so a
+    :class:`~sklearn_simlearn.index.SimilarityIndex` computes BM25 exactly with an
+    inverted file.
 
-    The published sums of "bm25l" and "bm25+" run over all words of the query and give
-    a word that the document lacks :math:`w_i (k_1 + 1) \delta / (k_1 + \delta)` and
-    :math:`w_i \delta`. For one query, their sum is the same in every document, so they
-    do not change the ranking. The similarity leaves them out: a document without a word
-    of the query has 0 in all variants. ``Q @ absent_`` is the omitted sum for the
-    counts `Q` of a query. Therefore, up to a factor, :math:`\delta` only adds to
-    :math:`k_1` in "bm25l", and it does not change the ranking of "bm25+".
+    The published formulas of "bm25l" and "bm25+" are sums over all words of the query.
+    They add :math:`w_i (k_1 + 1) \delta / (k_1 + \delta)` or :math:`w_i \delta` for a
+    word that is not in the document. For a given query, these constants add the same
+    value to all documents and do not change the ranking. The similarity omits them, so
+    that a document without any word of the query has similarity 0 in all variants.
+    ``Q @ absent_`` is the omitted value for the counts `Q` of a query. Without these
+    constants, :math:`\delta` increases :math:`\kappa` in "bm25l", and has no effect on
+    the ranking of "bm25+".
 
-    The variants were proposed with a sum over the words that query and document share
-    [3]_, so that the first occurrence of a word adds :math:`\delta`. On Cranfield and
-    NFCorpus, that form ranks worse than the form here, which is that of bm25s.
+    The variants were proposed with a sum over the words that the query and the document
+    share [3]_, in which the first occurrence of a word adds :math:`\delta`. On
+    Cranfield and NFCorpus, that form ranks worse than the form used here and in bm25s.
 
     References
     ----------
@@ -168,7 +170,7 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
 
 
 def _weigh(method, frequency, n_documents):
-    """Return weights of words that `frequency` of the documents have."""
+    """Return the weights of words that occur in `frequency` documents."""
     odds = (n_documents - frequency + 0.5) / (frequency + 0.5)
     match method:
         case "lucene":

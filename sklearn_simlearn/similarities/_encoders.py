@@ -18,13 +18,13 @@ from sklearn_simlearn._core.rows import (
 )
 from sklearn_simlearn._core.typing import Matrix
 
-# Largest number of entries of counts in unary: 2 GiB.
+# Largest number of entries of an encoding of counts in unary; they take 2 GiB.
 MAX_UNARY = 2**27
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedCosine(Encoder):
-    """The cosine of weighted rows to a power."""
+    """Cosine of weighted rows, raised to a power."""
 
     weights: np.ndarray
     exponent: float
@@ -39,14 +39,14 @@ class WeightedCosine(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class CentredCosine(Encoder):
-    """Cosine of weighted rows less a share of their mean; sparse data stays sparse."""
+    """Cosine of weighted rows minus a share of their mean; sparse data stays sparse."""
 
     weights: np.ndarray
     mean: np.ndarray
     share: float
 
     def name_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the features, and a name of the two columns of the mean."""
+        """Return the features, and the names of the two columns of the mean."""
         return [*names, "(mean)", "(mean)"]
 
     def queries(self, X: Matrix) -> Matrix:
@@ -88,7 +88,7 @@ class Burstiness(Encoder):
         return scale_columns(X, self.weights)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return counts to the power 1/4, of unit length if `normalize` is set."""
+        """Return counts to the power 1/4, scaled to unit length if `normalize`."""
         X = power(X, 0.25)
         return unit_rows(X) if self.normalize else X
 
@@ -103,13 +103,13 @@ class SaturatedCounts(Encoder):
         Weights of the words.
 
     half : float
-        Count that gives 1/2 in an item of mean length.
+        Count that is encoded as 1/2 in an item of mean length.
 
     b : float
         Share of `half` that is proportional to the length of the item.
 
     mean_length : float
-        Mean length.
+        Mean length of the training samples.
     """
 
     weights: np.ndarray
@@ -124,7 +124,7 @@ class SaturatedCounts(Encoder):
         return scale_columns(X, self.weights)
 
     def items(self, X: Matrix) -> Matrix:
-        """Return d / (d + half of a row of this length) for every count d."""
+        """Return d / (d + h) for every count d; h depends on the length of the row."""
         length = row_sums(X) / self.mean_length
         half = (self.half * (1 - self.b + self.b * length)).astype(X.dtype)
         if not isinstance(X, np.ndarray):
@@ -137,7 +137,7 @@ class SaturatedCounts(Encoder):
 @storable
 @dataclass(frozen=True, eq=False)
 class AdaptivePenalty:
-    """The penalty of each query, from its overlap with the training samples.
+    """Penalty of a query, computed from its overlap with the training samples.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class AdaptivePenalty:
     n_reach: np.ndarray
 
     def __call__(self, unary: sparse.csr_array) -> np.ndarray:
-        """Return one penalty per row; factor - 1 for a row that shares nothing."""
+        """Return one penalty per row; factor - 1 for a row without overlap."""
         place = np.searchsorted(self.reached, unary.indices)
         place = np.minimum(place, len(self.reached) - 1)
         n_reach = np.zeros(len(place))
@@ -169,7 +169,7 @@ class AdaptivePenalty:
 
 @dataclass(frozen=True, eq=False)
 class UnaryCounts(Encoder):
-    """Counts in unary, so that sums of minima are inner products.
+    """Encoder of counts in unary, so that sums of minima are inner products.
 
     Attributes
     ----------
@@ -177,10 +177,10 @@ class UnaryCounts(Encoder):
         Exponent of the differences.
 
     penalty : float or AdaptivePenalty
-        The factor lambda of counts that only the query has.
+        The factor lambda of counts by which the query exceeds the item.
 
     max_count : int
-        Larger counts are truncated to this one.
+        Largest count; larger counts are truncated to it.
     """
 
     p: int
@@ -188,16 +188,16 @@ class UnaryCounts(Encoder):
     max_count: int
 
     def name_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the feature of each level, and a name of the last two columns."""
+        """Return the feature of each column, and names of the last two columns."""
         levels = np.repeat(names, self.max_count).tolist()
         squares = names if self.p == 2 else ()
         return [*levels, *squares, "(unmatched)", "(unmatched)"]
 
     def queries(self, X: Matrix) -> sparse.csr_array:
-        """Return, by level, s(q, d) less s(q, 0) and s(0, d).
+        """Return the columns of s(q, d) - s(q, 0) - s(0, d), one per count j of a word.
 
-        With p = 1 it is 1 + lambda for each j <= min(q, d). With p = 2 it is 2 q for
-        each j <= d, plus (1 - lambda) (2 j - 1 - 2 q) for each j <= q.
+        With p = 1, the term is 1 + lambda for each j <= min(q, d). With p = 2, it is
+        2 q for each j <= d, plus (1 - lambda) (2 j - 1 - 2 q) for each j <= q.
         """
         X = clip_counts(X, self.max_count)
         unary = write_unary(X, self.max_count)
@@ -246,7 +246,7 @@ def write_unary(X: sparse.csr_array, max_count: int) -> sparse.csr_array:
     if n_entries > MAX_UNARY:
         raise ValueError(
             f"The sum of the counts in X is {n_entries:.3g}, which is too large for a "
-            f"unary encoding. Set max_count, which is {max_count}, to a lower number."
+            f"unary encoding. Set max_count to a number below {max_count}."
         )
     counts = X.data.astype(np.int64)
     start = np.cumsum(counts) - counts

@@ -15,10 +15,10 @@ from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 
 
 class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
-    """A similarity that uses statistics of the data, but no labels.
+    """Base of similarities that use statistics of the data, but no labels.
 
-    Subclasses implement `_gather`, which returns the statistics as fitted attributes,
-    with the encoder that uses them as `encoder_`.
+    Subclasses implement `_gather`, which returns the fitted attributes: the statistics,
+    and the encoder that uses them as `encoder_`.
     """
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -31,8 +31,8 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
             Training samples.
 
         y : Judgements or any other target, default=None
-            With :class:`~sklearn_simlearn.metrics.Judgements`, the statistics are those
-            of its documents. Any other target is ignored.
+            With :class:`~sklearn_simlearn.metrics.Judgements`, the statistics are
+            computed from its documents. Any other target is ignored.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Selective match kernel: images compared word by word."""
+"""Selective match kernel, which compares images word by word."""
 
 from numbers import Integral, Real
 from typing import Self
@@ -13,16 +13,17 @@ from sklearn_simlearn._core.sklearn import Interval, fit_context, get_chunk_n_ro
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.base import SimilarityMixin, replacing_state
 
-# Pairs of equal words, one of a query and one of an item, that are compared at a time.
+# Number of pairs of residuals, of a word in a query and in an item, that are compared
+# at a time.
 PAIRS = 2**18
 
 
 class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
     r"""Selective match kernel of aggregated residuals (ASMK).
 
-    The local descriptors of an image in visual word :math:`c` are pooled into one
-    residual, the sum of their differences to the word. Images are compared word by word
-    [1]_:
+    The local descriptors of an image that belong to a visual word :math:`c` are pooled
+    into one residual, the sum of their differences from the centre of the word. Images
+    are compared word by word [1]_:
 
     .. math::
 
@@ -31,37 +32,39 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         \sigma(u) = \begin{cases} \operatorname{sign}(u) |u|^\alpha & u \ge \tau \\
                                   0 & \text{else,} \end{cases}
 
-    over the words that both have. The residuals :math:`\hat q_c` have unit length, or
-    are binarised, and :math:`\gamma` makes :math:`s(x, x) = 1`. With the power
-    :math:`\alpha` and the threshold :math:`\tau`, few good matches outweigh many poor
-    ones.
+    where the sum is over the words that occur in both images. The residuals
+    :math:`\hat q_c` have unit length or are binarised, and :math:`\gamma` makes
+    :math:`s(x, x) = 1`. With the power :math:`\alpha` and the threshold :math:`\tau`,
+    few good matches outweigh many poor matches.
 
     Parameters
     ----------
     n_dims : int, default=128
-        Dimensions of a residual. `X` has ``n_words * n_dims`` columns: those of the
-        first word, of the second, and so on. SIFT has 128.
+        Number of dimensions of a residual; 128 for SIFT. `X` has ``n_words * n_dims``
+        columns: those of the first word, then those of the second, and so on.
 
     selectivity : float, default=3.0
-        Power :math:`\alpha`. The larger it is, the less poor matches count.
+        Power :math:`\alpha`. Larger values reduce the weight of poor matches.
 
     tau : float, default=0.0
-        Similarity :math:`\tau` of two residuals below which a word does not count.
+        Threshold :math:`\tau` of the similarity of two residuals. Words below it are
+        ignored.
 
     binarize : bool, default=True
-        Keep only the signs of a residual, which makes :math:`\langle \hat q_c, \hat d_c
-        \rangle` one minus twice the share of bits that differ. A zero counts as
+        Whether to keep only the signs of a residual. Then :math:`\langle \hat q_c, \hat
+        d_c \rangle` is one minus twice the share of bits that differ. A zero counts as
         negative.
 
     use_idf : bool, default=False
-        Weight the words by :math:`w_c = \log(n / n_c)^2`, where :math:`n_c` of the
-        :math:`n` training images have word :math:`c`; else by 1.
+        Whether to weight the words by :math:`w_c = \log(n / n_c)^2`, where word
+        :math:`c` occurs in :math:`n_c` of the :math:`n` training images. Otherwise the
+        weights are 1.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_words,)
-        Weights :math:`w_c`. A word that the training data lacks has the weight of a
-        word that occurs once.
+        Weights :math:`w_c`. A word that does not occur in the training data has the
+        weight of a word that occurs once.
 
     n_features_in_ : int
         Width of the training data.
@@ -71,16 +74,17 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
     See Also
     --------
-    sklearn_simlearn.MemoryVectorQuery : Queries by several images together.
+    sklearn_simlearn.MemoryVectorQuery : Queries with several images of one object.
 
     Notes
     -----
     `X` is a VLAD matrix before any normalisation. If all columns of a word are zero,
-    the image does not have the word, so CSR is the natural form.
+    the word does not occur in the image. `X` is usually sparse.
 
-    The selection is not linear, so there are no vectors for an inner-product index and
-    no `transform`. Each residual takes memory, ``n_dims / 8`` bytes if binarised. The
-    time grows with the number of words that queries and items share.
+    The kernel is not an inner product of vectors. Therefore it has no `transform`, and
+    an inner-product index cannot store its items. A binarised residual takes
+    ``n_dims / 8`` bytes. The time grows with the number of words that queries and items
+    share.
 
     References
     ----------
@@ -89,8 +93,8 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
     Examples
     --------
-    Three images, two words, residuals of two dimensions. The second image agrees with
-    the first in one word of two, the third in half of the bits of one word:
+    Three images, two words, and residuals of two dimensions. The second image agrees
+    with the first in one of two words, the third image in half of the bits of one word:
 
     >>> from sklearn_simlearn.similarities import SelectiveMatchKernel
     >>> X = [[1.0, 2.0, -1.0, 1.0], [2.0, 1.0, 1.0, -1.0], [1.0, -1.0, 0.0, 0.0]]
@@ -146,7 +150,8 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
             if rest:
                 raise ValueError(
                     f"X has {X.shape[1]} columns, which is not a multiple of "
-                    f"n_dims={self.n_dims}, the number of columns of a word."
+                    f"n_dims={self.n_dims}. Set n_dims to the number of columns per "
+                    "word."
                 )
             idf = np.ones(n_words)
             if self.use_idf:
@@ -182,7 +187,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         image, word, residual, gamma = items
         n_queries, n_items = len(q_gamma), len(gamma)
 
-        # Items sorted by word, so that the items of a word are consecutive.
+        # Sort items by word, so that the items of a word are consecutive.
         order = np.argsort(word, kind="stable")
         image, residual = image[order], residual[order]
         n_images = np.bincount(word, minlength=len(self.idf_))
@@ -200,7 +205,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
             within = np.arange(len(q)) - np.repeat(np.cumsum(length) - length, length)
             d = first[q_word[q]] + within
             score = self.idf_[q_word[q]] * self._select(q_residual[q], residual[d])
-            # A pair of a query and an item occurs once for each word they share.
+            # A pair of a query and an item occurs once for each word that they share.
             low, high = q_image[start], q_image[stop - 1] + 1
             cell = (q_image[q] - low) * n_items + image[d]
             total = np.bincount(cell, score, minlength=(high - low) * n_items)
@@ -211,9 +216,9 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         return S
 
     def _residuals(self, X):
-        """Return image, word and residual of each word of each image, and gamma.
+        """Return the image, the word and the residual of each word, and gamma.
 
-        They are sorted by image. Residuals have unit length, or are packed bits.
+        Words are sorted by image. Residuals have unit length, or are packed bits.
         """
         parts = []
         n_rows = get_chunk_n_rows(8 * X.shape[1], max_n_rows=X.shape[0])
@@ -222,11 +227,11 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
             residual = _take_words(X[batch], image, word, self.n_dims)
             if self.binarize:
                 residual = np.packbits(residual > 0, axis=1)
-                # Whole machine words, for the population count.
+                # Pad to whole machine words, for the population count.
                 padding = -residual.shape[1] % 8
                 residual = np.pad(residual, [(0, 0), (0, padding)]).view(np.uint64)
             else:
-                # Divided by the largest first, since squares of small values underflow.
+                # Divide by the largest value first: squares of small values underflow.
                 residual = residual / np.abs(residual).max(axis=1, keepdims=True)
                 residual /= np.linalg.norm(residual, axis=1, keepdims=True)
             parts.append((image + batch.start, word, residual))
@@ -247,7 +252,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
 
 def _find_words(X, n_dims):
-    """Return image and word for each word of an image, sorted by image, then word."""
+    """Return the image and the number of each word, sorted by image, then by word."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
         return np.nonzero((X != 0).reshape(X.shape[0], n_words, n_dims).any(axis=2))
@@ -256,7 +261,7 @@ def _find_words(X, n_dims):
 
 
 def _take_words(X, image, word, n_dims):
-    """Return the dense residuals of these words of these images."""
+    """Return the dense residuals of given words of given images."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
         return X.reshape(X.shape[0], n_words, n_dims)[image, word]

@@ -41,20 +41,21 @@ class CosineSimilarity(HandMadeSimilarity):
     Parameters
     ----------
     use_idf : bool, default=True
-        Weight the words. False gives the plain cosine, the baseline for embeddings.
+        Whether to weight the words by idf. False gives the plain cosine, the baseline
+        for embeddings.
 
     power : float, default=1.0
-        Exponent :math:`p` of the weighted values, whose signs are kept. A value below 1
-        reduces the weight of repeated words and of very rare words. 0.75 is the start
-        of the learners.
+        Exponent :math:`p` of the weighted values. Signs are kept. A value below 1
+        reduces the weight of repeated words and of very rare words. The learners use
+        0.75 for their start.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights of the words. A word that the training data lacks has the weight of a
-        word that occurs once. If idf would remove more than half of the data, all
-        weights are 1 and the fit warns. This happens with embeddings, whose features
-        are in every sample.
+        Weights of the words. A word that does not occur in the training data has the
+        weight of a word that occurs once. If idf would set more than half of the values
+        to 0, all weights are 1 and `fit` warns. This happens with embeddings, whose
+        features are non-zero in every sample.
 
     n_features_in_ : int
         Width of the training data.
@@ -85,10 +86,11 @@ class CosineSimilarity(HandMadeSimilarity):
 
 
 class NegativeEvidenceSimilarity(HandMadeSimilarity):
-    r"""Cosine of tf-idf vectors less a part of their mean.
+    r"""Cosine of tf-idf vectors minus a part of their mean.
 
-    A word that both samples lack is evidence of their similarity [1]_. This evidence is
-    added by subtracting :math:`\beta` times the mean :math:`m` of the training data:
+    If a word occurs in neither of two samples, this is evidence of their similarity
+    [1]_. The similarity takes it into account by subtracting :math:`\beta` times the
+    mean :math:`m` of the training data:
 
     .. math::
 
@@ -100,13 +102,14 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
         Share of the mean that is subtracted; 0 is the cosine of tf-idf.
 
     use_idf : bool, default=True
-        Weight the words by :math:`w_i = \log(n / n_i)`, else by 1.
+        Whether to weight the words by :math:`w_i = \log(n / n_i)`. Otherwise the
+        weights are 1.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights of the words; all 1 if idf would remove more than half of the data, as
-        in :class:`CosineSimilarity`.
+        Weights of the words; all 1 if idf would set more than half of the values to 0,
+        as in :class:`CosineSimilarity`.
 
     mean_ : ndarray of shape (n_features,)
         Mean of the weighted training data.
@@ -119,7 +122,7 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
 
     Notes
     -----
-    Sparse data stays sparse: with :math:`x` weighted and :math:`m` its mean,
+    Sparse data stays sparse. For weighted samples with mean :math:`m`,
 
     .. math::
 
@@ -163,8 +166,8 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
 class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
     r"""Similarity that discounts repeated words.
 
-    A word that is repeated within an item [1]_, or in many items, counts less than
-    proportionally, here in the form of Eq. 3 of [2]_:
+    A word that is repeated within an item [1]_, or that occurs in many items, counts
+    less than in proportion to its frequency. This is Eq. 3 of [2]_:
 
     .. math::
 
@@ -176,17 +179,18 @@ class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
     Parameters
     ----------
     normalize : bool, default=True
-        Divide by the length of :math:`\sqrt[4]{d}`, so that items with many words have
-        no advantage. False is the published formula.
+        Whether to divide by the length of :math:`\sqrt[4]{d}`, so that items with many
+        words have no advantage. False is the published formula.
 
     Attributes
     ----------
     idf_ : ndarray of shape (n_features,)
-        Weights :math:`w` of the words; all 1 if idf would remove more than half of the
-        data, as in :class:`CosineSimilarity`.
+        Weights :math:`w` of the words; all 1 if idf would set more than half of the
+        values to 0, as in :class:`CosineSimilarity`.
 
     burst_ : ndarray of shape (n_features,)
-        Denominators. A word that the training data lacks has 1, as if it occurred once.
+        Denominators. It is 1 for a word that does not occur in the training data, as if
+        it occurred once.
 
     n_features_in_ : int
         Width of the training data.
@@ -225,8 +229,8 @@ class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
 class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
     r"""Similarity of counts with different penalties for query and item.
 
-    If the query has a word more often than the item, the difference costs
-    :math:`\lambda` times as much as if the item has it more often [1]_:
+    If a word is more frequent in the query than in the item, the difference is
+    penalised :math:`\lambda` times as much as in the opposite case [1]_:
 
     .. math::
 
@@ -239,9 +243,9 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
         Power of the differences.
 
     lam : float or "adaptive", default="adaptive"
-        The factor :math:`\lambda`. It should be large if queries show only the object
-        and items show more. "adaptive" sets it for each query by the share of the query
-        that the training samples :math:`x_j` contain; for ``p=1`` only:
+        The factor :math:`\lambda`. It should be large if queries show only the object,
+        but items show more. "adaptive" sets it for each query, by the overlap of the
+        query with the training samples :math:`x_j`. It requires ``p=1``:
 
         .. math::
 
@@ -252,13 +256,13 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
         Factor :math:`\alpha` of an adaptive :math:`\lambda`.
 
     max_count : int, default=None
-        Larger counts are truncated to this; the largest count of the training data if
-        None. It bounds the width of the encodings.
+        Largest count. Larger counts are truncated to it. If None, the largest count of
+        the training data. It bounds the number of columns of the encodings.
 
     Attributes
     ----------
     max_count_ : int
-        The cap on counts.
+        The largest count that was used.
 
     n_features_in_ : int
         Width of the training data.
@@ -270,8 +274,8 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
     -----
     With counts in unary, :math:`u_{ij}(x) = [x_i \ge j]`, the similarity is an inner
     product, because :math:`\min(q_i, d_i) = \sum_j u_{ij}(q) u_{ij}(d)`. The encodings
-    are therefore sparse, also for dense `X`, with `max_count_` columns per word and one
-    entry per unit of every count. If the counts of the samples add up to too many, an
+    are therefore sparse, even for dense `X`. They have `max_count_` columns per word
+    and one entry per unit of every count. If the sum of all counts is too large, an
     error is raised. A smaller `max_count` prevents this.
 
     References
@@ -312,8 +316,8 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
             raise ValueError('lam="adaptive" needs p=1. For p=2, set lam to a number.')
         max_count = self.max_count or max(1, int(X.max()))
         if self.lam == "adaptive":
-            # Number of training samples that reach each count of each word. Summed over
-            # the counts of a query, this is the sum of its minima with all samples.
+            # Number of training samples that have each word at least j times. Its sum
+            # over the counts of a query is the sum of minima with all samples.
             unary = write_unary(clip_counts(X, max_count), max_count)
             penalty = AdaptivePenalty(
                 self.factor, *np.unique(unary.indices, return_counts=True)
@@ -325,7 +329,7 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
 
 
 def _weigh_words(X, estimator):
-    """Return idf, or ones if idf is off or would remove most of the data."""
+    """Return idf; ones if idf is not used or would set most values to 0."""
     if not getattr(estimator, "use_idf", True):
         return np.ones(X.shape[1])
     idf = inverse_document_frequency(X)
@@ -337,7 +341,8 @@ def _weigh_words(X, estimator):
     if taken <= 0.5:
         return idf
     warn_user(
-        f"{type(estimator).__name__} does not use idf, which would remove {taken:.0%} "
-        "of the values in X. Its features are in every sample, as in embeddings."
+        f"{type(estimator).__name__} does not use idf, which would set {taken:.0%} of "
+        "the values in X to 0: these features are non-zero in every sample, as in "
+        "embeddings."
     )
     return np.ones(X.shape[1])
