@@ -158,8 +158,8 @@ def make_visual_words(
     Notes
     -----
     Images are generated in blocks, about 100,000 per second. A million images need
-    little more memory than the result. An image may be empty if `visibility` and
-    `n_clutter` are small.
+    little more memory than the result, and with NumPy 2.5 and newer, 1.6 times as much.
+    An image may be empty if `visibility` and `n_clutter` are small.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from importlib import resources
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
 from sklearn.feature_extraction.text import CountVectorizer
 from threadpoolctl import threadpool_limits
@@ -338,7 +338,7 @@ def test_noise_in_a_group_cut_short():
     moves = np.zeros((14, 14))
     np.add.at(moves, (keys, noisy), 1 / 3000)
     image = (np.ones((4, 4)) - np.eye(4)) / 3, (np.ones((3, 3)) - np.eye(3)) / 2
-    expected = sparse.block_diag(image * 2).toarray()
+    expected = linalg.block_diag(*image * 2)
     assert_allclose(moves, expected, atol=0.04)
     assert_array_equal(moves > 0, expected > 0)
 
@@ -431,7 +431,9 @@ def test_memory_is_that_of_the_result():
         whole = part if part.base is None else part.base
         assert whole.nbytes == part.nbytes  # no larger array is referenced
     assert held < result + 1e6
-    assert peak < 1.1 * result + 10e6
+    # To resize an array, NumPy 2.5 and newer copy it.
+    copied = X.data.nbytes if np.lib.NumpyVersion(np.__version__) >= "2.5.0" else 0
+    assert peak < 1.1 * result + copied + 10e6
 
 
 @pytest.mark.parametrize(
