@@ -5,6 +5,11 @@ import shutil
 import subprocess
 import sys
 
+# Threads that wait for work sleep. The processes of the tests, and other programs, use
+# the processors meanwhile. Read by the libraries when they are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 import numpy as np
 import pytest
 from sample_data import make_counts
