@@ -60,13 +60,8 @@ class BlockedItems:
 
     def add(self, D, *, n_threads=1):
         """Append items as new rows."""
-        n_added, first = D.shape[0], len(self._blocks)
-        while first > 0 and self._lengths[first - 1] < min(
-            2 * n_added, self._block_length - n_added
-        ):
-            first -= 1
-            n_added += self._lengths[first]
-        if n_added > D.shape[0]:
+        first = self._find_merged(D.shape[0])
+        if first < len(self._blocks):
             before = [self._take(block, slice(None)) for _, block in self._read(first)]
             merged = self._stack([*before, D])
         else:
@@ -82,6 +77,16 @@ class BlockedItems:
         self._unread[first:] = [None] * len(parts)
         self._alive = np.append(self._alive, np.ones(D.shape[0], dtype=bool))
 
+    def _find_merged(self, n_added):
+        """Return the number of the first block that added rows are merged into."""
+        first = len(self._blocks)
+        while first > 0 and self._lengths[first - 1] < min(
+            2 * n_added, self._block_length - n_added
+        ):
+            first -= 1
+            n_added += self._lengths[first]
+        return first
+
     def remove(self, rows):
         """Exclude these rows from all later searches."""
         self._alive[rows] = False
@@ -90,10 +95,7 @@ class BlockedItems:
         """Drop removed rows, and return the old numbers of the remaining rows."""
         kept = np.flatnonzero(self._alive)
         if len(kept) < self.n_items:
-            parts = [
-                self._take(block, self._alive[rows]) for rows, block in self._read()
-            ]
-            self._start(n_threads, [self._stack(parts)])
+            self._start(n_threads, [self.take(kept)])
         return kept
 
     def fork(self):
@@ -105,7 +107,8 @@ class BlockedItems:
 
     def take(self, rows):
         """Return some items as rows, sparse or dense."""
-        order = np.argsort(rows, kind="stable")
+        is_sorted = (rows[1:] >= rows[:-1]).all()
+        order = slice(None) if is_sorted else np.argsort(rows, kind="stable")
         places = rows[order]
         parts = []
         for held, block in self._read():
@@ -114,7 +117,8 @@ class BlockedItems:
                 parts.append(self._take(block, here))
         if not parts:
             parts = [self._take(block, slice(0)) for _, block in self._read()][:1]
-        return self._stack(parts)[np.argsort(order)]
+        taken = self._stack(parts)
+        return taken if is_sorted else taken[np.argsort(order)]
 
     def search(self, Q, k, *, allowed=None, excluded=None, n_threads=1):
         """Return the k best items per query, best first. Ties are ordered by row.

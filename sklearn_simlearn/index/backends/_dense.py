@@ -79,16 +79,13 @@ class DenseItems(BlockedItems):
     # query.
     _max_length = 262_144
 
-    # A block without graded codes.
-    _coded_layout = {
+    _layout = {
         "items": None,
         "longest": np.float64,
         "codes": np.uint8,
         "steps": np.float32,
         "errors": np.float32,
-    }
-
-    _layout = _coded_layout | GRADED_LAYOUT
+    } | GRADED_LAYOUT
 
     @classmethod
     def from_arrays(cls, arrays, *, verify=None):
@@ -176,21 +173,16 @@ class DenseItems(BlockedItems):
         for first in range(0, D.shape[0], self._block_length):
             yield D[first : first + self._block_length]
 
-    def _make_block(self, D, n_searched=None):
-        coded = self._make_coded(D)
-        items, longest, codes = coded[:3]
-        n_searched = n_searched or len(items)
-        return *coded, *make_grades(items, longest[0], codes.size > 0, n_searched)
-
-    def _make_coded(self, D):
-        """Return the arrays of `_coded_layout`."""
+    def _make_block(self, D):
         items = np.ascontiguousarray(D, dtype=self.dtype)
         squares = np.einsum("ij,ij->i", items, items, dtype=np.float64)
         longest = np.sqrt(squares.max(initial=0, keepdims=True))
         if not SMALLEST < longest[0] < 1 / SMALLEST:
             # The squares may be out of range.
             longest = np.abs(items).max(initial=0) * np.full(1, self.n_features**0.5)
-        return items, longest, *self._encode(items, longest[0])
+        codes = self._encode(items, longest[0])
+        graded = make_grades(items, longest[0], codes[0].size > 0)
+        return items, longest, *codes, *graded
 
     def _encode(self, items, longest):
         """Return codes of items, their steps and their errors; see (dense-bound)."""
@@ -213,16 +205,13 @@ class DenseItems(BlockedItems):
         return np.concatenate(parts)
 
     def _find_shapes(self, block, length):
-        coded = self._find_coded_shapes(block, length)
-        return [*coded, *find_graded_shapes(block[5:], -(-length // GROUP))]
-
-    def _find_coded_shapes(self, block, length):
         n_groups, n_words = -(-length // GROUP), -(-self.n_features // 4)
         if self.n_features not in CODED or block[2].size == 0:
             n_words = 0
         rows = [(length, self.n_features), (1,), (n_groups, n_words, GROUP, 4)]
         n_coded = n_groups * GROUP if n_words > 0 else 0
-        return [*rows, (n_coded,), (n_coded,)]
+        graded = find_graded_shapes(block[5:], n_groups)
+        return [*rows, (n_coded,), (n_coded,), *graded]
 
     def _check_contents(self, block, length):
         check_grades(block[5:], self.n_features, length)

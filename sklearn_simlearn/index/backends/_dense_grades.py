@@ -99,11 +99,8 @@ ITEMS_AT_A_TIME = 4_096
 GROUP = 64
 
 
-def make_grades(items, longest, is_coded, n_searched):
-    """Return the graded codes of a block; empty arrays if they would not save time.
-
-    `n_searched` is the expected number of items of all blocks.
-    """
+def make_grades(items, longest, is_coded):
+    """Return the graded codes of a block; empty arrays if they would not save time."""
     n_items, n_features = items.shape
     is_large = items.size >= SMALLEST_BLOCK
     is_large = is_large and n_items >= ITEMS_PER_FEATURE * n_features
@@ -116,7 +113,7 @@ def make_grades(items, longest, is_coded, n_searched):
         variances, axes = eigh(centred.T.astype(np.float64) @ centred / len(sample))
         variances = np.maximum(variances[::-1], 0)
         axes = np.ascontiguousarray(axes[:, ::-1], dtype=np.float32)
-        grades = _choose_grades(sample, centre, axes, n_items, n_searched)
+        grades = _choose_grades(sample, centre, axes, n_items)
         if grades is not None:
             bits = np.repeat(STEPS, grades)
             kept = np.sqrt(variances[: len(bits)])
@@ -131,7 +128,7 @@ def make_grades(items, longest, is_coded, n_searched):
     )
 
 
-def _choose_grades(sample, centre, axes, n_items, n_searched):
+def _choose_grades(sample, centre, axes, n_items):
     """Return the numbers of axes of 8, 4 and 2 bits, or None if 8 bits are better.
 
     Rows of the sample serve as queries. The time is that of reading the codes and of
@@ -143,7 +140,7 @@ def _choose_grades(sample, centre, axes, n_items, n_searched):
     Y, Z = queries / np.maximum(lengths, 1e-30) @ axes, (sample - centre) @ axes
     scores = Y @ Z.T
     # The best item of the sample is the query itself.
-    ranks = [1 + k * len(sample) // n_searched for k in (FEW, MANY)]
+    ranks = [1 + k * len(sample) // n_items for k in (FEW, MANY)]
     ranks = np.minimum(ranks, len(sample) - 1)
     limits = -np.sort(-scores, axis=1)[:, ranks].T[..., np.newaxis]
     bounded = slice(None, None, max(len(sample) // N_BOUNDED, 1))

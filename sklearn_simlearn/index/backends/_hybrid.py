@@ -1,7 +1,6 @@
 """Exact search of items with a sparse and a dense part, in one pass."""
 
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -21,12 +20,19 @@ from sklearn_simlearn.index.backends._dense_codes_fast import (
     Queries,
     unit_queries,
 )
-from sklearn_simlearn.index.backends._dense_grades import check_grades, grade
-from sklearn_simlearn.index.backends._inverted import InvertedFile
+from sklearn_simlearn.index.backends._dense_grades import grade
+from sklearn_simlearn.index.backends._inverted import (
+    BLOCKS_PER_SPAN,
+    MEMORY,
+    InvertedFile,
+)
 from sklearn_simlearn.index.backends._split_fast import split_rows
 
 # Bounds of the items of a block are stored in tiles of this length.
-TILE = 1024
+TILE = 1_024
+
+# Beginning of the names of the arrays of the dense part.
+DENSE = "dense_"
 
 
 class HybridItems(InvertedFile):
@@ -36,6 +42,9 @@ class HybridItems(InvertedFile):
     start at the bounds by the codes of the dense part. An item whose sum reaches the
     limit is scored by its dense part, and then by its sparse part if it may still be
     among the best.
+
+    Dense parts are stored as `DenseItems`, each block of which holds the items of one
+    or several blocks of the inverted file.
 
     Parameters
     ----------
@@ -49,14 +58,10 @@ class HybridItems(InvertedFile):
         Number of threads that build the file.
 
     block_length : int, default=65536
-        Largest number of items per block, at most 65536.
+        Largest number of items per block of the inverted file, at most 65536.
     """
 
-    _layout: dict[str, Any] = InvertedFile._layout | {
-        f"dense_{name}": dtype for name, dtype in DenseItems._layout.items()
-    }
-
-    # The bounds of this number of queries take 4 MiB.
+    # The bounds of this number of queries take 16 MiB.
     _n_queries = 16
 
     # The scores of dense parts lie close together, so few words can be skipped.
@@ -74,16 +79,16 @@ class HybridItems(InvertedFile):
         self._place[is_dense] = np.arange(self._n_dense)
         self._place[~is_dense] = np.arange(len(is_dense) - self._n_dense)
 
+    def _start(self, n_threads, parts):
+        self._dense = DenseItems(
+            np.empty((0, self._n_dense), dtype=self.dtype),
+            block_length=BLOCKS_PER_SPAN * self._block_length,
+        )
+        super()._start(n_threads, parts)
+
     @property
     def _n_words(self):
         return len(self._is_dense) - self._n_dense
-
-    @property
-    def _dense(self):
-        """Return dense items without blocks, which encode the dense parts."""
-        items = DenseItems.__new__(DenseItems)
-        items.n_features, items.dtype = self._n_dense, self.dtype
-        return items
 
     def _split(self, X):
         """Return the arrays of the sparse columns of CSR rows, and the dense ones."""
@@ -109,54 +114,37 @@ class HybridItems(InvertedFile):
         return self._split(Q)
 
     def _bound_dense(self, Q):
-        n_queries = len(Q)
-        is_coded = self._n_dense in CODED
-        n_words = -(-self._n_dense // 4) if is_coded else 0
-        nothing = np.zeros(n_queries + 1, dtype=np.int64)
-        queries = Queries(Q, n_words, INSTRUCTIONS, nothing, nothing)
-        stride = -(-max(self._lengths) // TILE) * TILE
-        bounds = np.empty((n_queries, stride), dtype=np.float32)
-        tops = np.empty((n_queries, stride // 64), dtype=np.float32)
-        products = np.empty((n_queries, TILE), dtype=self.dtype)
-
-        is_graded = is_coded and n_queries <= N_QUERIES_GRADED
-        units = np.empty(Q.shape, dtype=np.float32)
-        if is_graded:
-            unit_queries(Q, units)
-
-        def bound(arrays, is_listed):
-            items, longest, *codes = arrays[:5]
-            if is_listed or len(items) == 0:
-                return (items,)
-            graded = grade(units, arrays[5:], INSTRUCTIONS) if is_graded else Graded()
-            ranges = np.empty((n_queries, 4))
-            block = Block(0, np.empty(0, dtype=np.uint8), longest[0], *codes)
-            with nullcontext() if is_coded and codes[0].size else one_blas_thread():
-                bound_items(
-                    Q, queries, block, graded, items, products, tops, bounds, ranges
-                )
-            return items, bounds, ranges
-
-        return bound
+        return _Bounds(self._dense, Q)
 
     def add(self, D, *, n_threads=1):
         """Append items as new rows."""
-        # Blocks are shorter than those of dense items. The best items of all blocks
-        # determine the limit of a search, and so which graded codes save time.
-        self._n_searched = self.n_items + D.shape[0]
-        super().add(D, n_threads=n_threads)
-
-    def _make_block(self, D):
         *parts, dense = self._split(D)
         words = sparse.csr_array((D.shape[0], self._n_words), dtype=self.dtype)
         words.indptr, words.indices, words.data = parts
-        coded = self._dense._make_block(dense, self._n_searched)
-        return *super()._make_block(words), *coded
+        super().add(words, n_threads=n_threads)
+        self._dense.add(dense, n_threads=n_threads)
 
-    def _take(self, block, kept):
-        words = super()._take(block, kept)
-        dense = sparse.csr_array(block[10][kept])
-        joined = sparse.hstack([words, dense], format="csr", dtype=self.dtype)
+    def _find_merged(self, n_added):
+        # Blocks of the inverted file are merged whenever dense ones are.
+        first = self._dense._find_merged(n_added)
+        row = sum(self._dense._lengths[:first])
+        return int(np.searchsorted(np.cumsum(self._lengths), row, side="right"))
+
+    def remove(self, rows):
+        """Exclude these rows from all later searches."""
+        super().remove(rows)
+        self._dense.remove(rows)
+
+    def fork(self):
+        """Return an independent copy that shares the blocks."""
+        other = super().fork()
+        other._dense = self._dense.fork()
+        return other
+
+    def take(self, rows):
+        """Return some items as rows."""
+        parts = [super().take(rows), sparse.csr_array(self._dense.take(rows))]
+        joined = sparse.hstack(parts, format="csr", dtype=self.dtype)
         columns = np.concatenate(
             [np.flatnonzero(~self._is_dense), np.flatnonzero(self._is_dense)]
         )
@@ -166,20 +154,85 @@ class HybridItems(InvertedFile):
         joined.sort_indices()
         return joined
 
-    def _find_shapes(self, block, length):
-        dense = self._dense._find_shapes(block[10:], length)
-        return [*super()._find_shapes(block, length), *dense]
-
-    def _check_contents(self, block, length):
-        super()._check_contents(block, length)
-        check_grades(block[15:], self._n_dense, length)
-
     def to_arrays(self):
         """Return the arrays for `from_arrays`, without copies."""
-        return super().to_arrays() | {"is_dense": self._is_dense}
+        dense = self._dense.to_arrays().items()
+        arrays = super().to_arrays() | {"is_dense": self._is_dense}
+        return arrays | {DENSE + name: array for name, array in dense}
 
     def _restore(self, arrays, verify):
         check_arrays(arrays, {"is_dense": np.bool_})
         verify(["is_dense"])
         check(len(arrays["is_dense"]) == self.n_features, "'is_dense' is out of range")
         self._set_columns(np.array(arrays["is_dense"]))
+        self._dense = dense = DenseItems.from_arrays(
+            {
+                name.removeprefix(DENSE): array
+                for name, array in arrays.items()
+                if name.startswith(DENSE)
+            },
+            verify=lambda names: verify([DENSE + name for name in names]),
+        )
+        check(
+            (dense.n_features, dense.dtype) == (self._n_dense, self.dtype)
+            and dense.n_items == self.n_items
+            and np.isin(np.cumsum(dense._lengths), np.cumsum(self._lengths)).all(),
+            "the dense parts do not fit the words",
+        )
+
+    def verify(self):
+        """Check the contents of all blocks now."""
+        super().verify()
+        self._dense.verify()
+
+
+class _Bounds:
+    """Dense items and bounds of their scores, for blocks in ascending order of rows."""
+
+    def __init__(self, dense, Q):
+        self._Q, self._blocks = Q, dense._read()
+        self._rows, self._arrays, self._ranges = slice(0, 0), (), None
+        self._is_coded = dense.n_features in CODED
+        n_words = -(-dense.n_features // 4) if self._is_coded else 0
+        nothing = np.zeros(len(Q) + 1, dtype=np.int64)
+        self._queries = Queries(Q, n_words, INSTRUCTIONS, nothing, nothing)
+        self._units = None
+        if self._is_coded and len(Q) <= N_QUERIES_GRADED:
+            self._units = np.empty(Q.shape, dtype=np.float32)
+            unit_queries(Q, self._units)
+        self._stride = -(-max(dense._lengths) // TILE) * TILE
+
+    def __call__(self, rows, is_listed):
+        """Return items; and bounds, the place of the first one, and their ranges."""
+        while self._rows.stop < rows.stop:
+            self._rows, self._arrays = next(self._blocks)
+            self._ranges = None
+        first = rows.start - self._rows.start
+        items = self._arrays[0][first : rows.stop - self._rows.start]
+        if is_listed:
+            return (items,)
+        if self._ranges is None:
+            self._bound_block()
+        return items, self._bounds, first, self._ranges
+
+    def _bound_block(self):
+        n_queries = len(self._Q)
+        items, longest, *codes = self._arrays[:5]
+        graded = Graded()
+        if self._units is not None:
+            graded = grade(self._units, self._arrays[5:], INSTRUCTIONS)
+        self._bounds = bounds = MEMORY.bounds(n_queries, self._stride)
+        self._ranges = np.empty((n_queries, 4))
+        is_blas = not (self._is_coded and codes[0].size)
+        with one_blas_thread() if is_blas else nullcontext():
+            bound_items(
+                self._Q,
+                self._queries,
+                Block(0, np.empty(0, dtype=np.uint8), longest[0], *codes),
+                graded,
+                items,
+                np.empty((n_queries, TILE), dtype=items.dtype),
+                np.empty((n_queries, bounds.shape[1] // 64), dtype=np.float32),
+                bounds,
+                self._ranges,
+            )

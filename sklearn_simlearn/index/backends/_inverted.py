@@ -23,6 +23,10 @@ from sklearn_simlearn.index.backends._inverted_fast import (
     finish_search,
 )
 
+# Spans of this number of full blocks consist of whole blocks, even if some of them are
+# shorter. The dense part of a hybrid index has a block per span.
+BLOCKS_PER_SPAN = 4
+
 # Largest number of entries of an array that is kept for the next search.
 MOST_KEPT = 2**20
 
@@ -32,7 +36,7 @@ class _Memory(threading.local):
 
     def __init__(self):
         self._scratch, self._size = None, (0, 0, 0)
-        self._query_rows = {}
+        self._query_rows, self._bounds = {}, np.empty((0, 0), dtype=np.float32)
 
     def scratch(self, *size):
         """Return scratch memory for numbers of threads, of lists and of results."""
@@ -52,6 +56,15 @@ class _Memory(threading.local):
         if rows.size <= MOST_KEPT:
             self._query_rows[dtype] = rows
         return rows
+
+    def bounds(self, n_queries, n_items):
+        """Return an array with rows of at least `n_items` float32."""
+        kept = self._bounds
+        if kept.shape[0] < n_queries or kept.shape[1] < n_items:
+            kept = np.empty((n_queries, n_items), dtype=np.float32)
+            if kept.size <= MOST_KEPT:
+                self._bounds = kept
+        return kept
 
 
 MEMORY = _Memory()
@@ -127,12 +140,11 @@ class InvertedFile(BlockedItems):
             )
             bound = self._bound_dense(dense[chunk])
             for block_rows, block in self._read():
-                item_indptr, item_words, item_values, *postings = block[:8]
-                steps, zero = block[8:10]
+                item_indptr, item_words, item_values, *postings, steps, zero = block
                 places = None if listed is None else cut_rows(listed, block_rows)
                 if places is not None and len(places) == 0:
                     continue
-                dense_items, *bounds = bound(block[10:], places is not None)
+                dense_items, *bounds = bound(block_rows, places is not None)
                 find_best(
                     queries,
                     values,
@@ -165,8 +177,8 @@ class InvertedFile(BlockedItems):
         return self.n_features
 
     def _bound_dense(self, Q):
-        """Return a function from the dense arrays of a block to items and bounds."""
-        return lambda arrays, is_listed: (Q,)
+        """Return a function from the rows of a block to dense items and bounds."""
+        return lambda rows, is_listed: (Q,)
 
     def _convert(self, Q):
         """Return queries with the dtypes of the kernels, and an empty dense part."""
@@ -179,11 +191,11 @@ class InvertedFile(BlockedItems):
 
     def _cut(self, D):
         """Yield parts of D that fit into blocks."""
-        first = 0
+        first, span = 0, BLOCKS_PER_SPAN * self._block_length
         while first < D.shape[0]:
             end = int(D.indptr[first]) + self._max_values
             last = np.searchsorted(D.indptr, end, side="right") - 1
-            last = min(first + self._block_length, last)
+            last = min(first + self._block_length, last, first - first % span + span)
             begin, end = D.indptr[first], D.indptr[last]
             part = sparse.csr_array((last - first, D.shape[1]), dtype=D.dtype)
             # Arrays are set one by one: the constructor would copy parts of larger
@@ -218,7 +230,7 @@ class InvertedFile(BlockedItems):
         return [*shapes, (n_rows,), (n_rows, length), (n_words,), (1,)]
 
     def _check_contents(self, block, length):
-        indptr, words, _, start, places, _, _, _, steps, _ = block[:10]
+        indptr, words, _, start, places, _, _, _, steps, _ = block
         check_offsets(indptr, len(words), "indptr")
         check_offsets(start, len(places), "start")
         check_range(words, self._n_words, "words")

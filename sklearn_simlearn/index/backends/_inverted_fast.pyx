@@ -93,12 +93,13 @@ cdef class Block:
     cdef const int64_t[::1] listed          # in: the only items to score, if is_listed
     cdef bint is_listed
     cdef const float[:, ::1] bounds         # in: of the dense parts, if any
+    cdef Py_ssize_t first_bound             # place of the first item in a row of bounds
     cdef const double[:, ::1] ranges        # in: ranges of the bounds of each query
     cdef bint has_bounds
 
     def __init__(
         self, first_row, indptr, words, start, places, codes, row_words, rows, zero,
-        alive, listed, bounds=None, ranges=None,
+        alive, listed, bounds=None, first_bound=0, ranges=None,
     ):
         self.first_row = first_row
         self.indptr, self.words, self.start = indptr, words, start
@@ -111,7 +112,7 @@ cdef class Block:
             self.listed = listed
         self.has_bounds = bounds is not None
         if self.has_bounds:
-            self.bounds, self.ranges = bounds, ranges
+            self.bounds, self.first_bound, self.ranges = bounds, first_bound, ranges
 
 
 cdef class Scratch:
@@ -188,7 +189,7 @@ cdef void start_visit(
     if v.n_dense > 0:
         v.dense_items, v.dense_query = &dense_items[0, 0], &dense_queries[query, 0]
     if block.has_bounds:
-        v.bounds = &block.bounds[query, 0]
+        v.bounds = &block.bounds[query, block.first_bound]
         v.low_bound = <float>block.ranges[query, 0]
         v.bound_unit = block.ranges[query, 2]
         v.low = v.low_bound * v.bound_unit + block.ranges[query, 3]

@@ -144,10 +144,10 @@ def test_bounds_of_outliers_are_close(rng, monkeypatch):
     X = rng.standard_normal((3_001, 100)).astype(np.float32)
     X[1_500] *= 50
     items = HybridItems(sparse.csr_array(X[1:]), is_dense=np.arange(100) >= 10)
-    ((_, block),) = items._read()
+    ((rows, block),) = items._dense._read()
     outliers = block[-1]
     assert 1_499 in outliers
-    dense, bounds, ranges = items._bound_dense(X[:1, 10:].copy())(block[10:], False)
+    dense, bounds, _, ranges = items._bound_dense(X[:1, 10:].copy())(rows, False)
     scores = dense @ X[0, 10:]
     _, top, unit, error = ranges[0]
     assert (bounds[0, :3_000] * unit + error >= scores).all()
@@ -175,6 +175,7 @@ def test_arrays_are_restored_and_checked(rng):
         ("is_dense", ~is_dense),
         ("is_dense", is_dense.astype(np.int64)),
         ("dense_items_0", arrays["dense_items_0"][:, 1:]),
+        ("dense_alive", arrays["dense_alive"][1:]),
         ("words_0", arrays["words_0"] + 1000),
     ]:
         with pytest.raises(DamagedError):
