@@ -47,6 +47,13 @@ LOSS_AT_1 = 3.0
 # held-out queries, since few queries underestimate the error of the best candidate.
 FEW = 10
 
+# Of all queries, one in this number shows which candidates are much worse than another:
+# by this number of standard errors.
+N_TH, N_ERRORS = 4, 3
+
+# Candidates whose mean average precision differs by less than this are equally good.
+TIE = 0.003
+
 # A candidate whose measures are all above 1 less this cannot be improved further.
 PERFECT = 0.001
 
@@ -138,7 +145,8 @@ def choose(
         ``path(train, rng)``, with the rows to learn from, yields candidates one by one,
         each as a named tuple of settings and the encoder that was learned with them.
         The first is `START`. A candidate that is missing in some fold is skipped. If
-        there is only one fold, a candidate that ranks perfectly is the last. With
+        there is only one fold, a candidate that ranks perfectly is the last, and
+        candidates that rank much worse than another are left out. With
         `race`, it is called as ``path(train, rng, dropped)`` and need not yield
         candidates that are in the set `dropped`.
 
@@ -180,6 +188,8 @@ def choose(
             known = (dropped,) if race else ()
             for candidate, encoder in path(fold.train, stream, *known):
                 if candidate in dropped:
+                    continue
+                if len(folds) == 1 and judge.is_hopeless(encoder):
                     continue
                 judge.record(candidate, encoder)
                 if advance("hold-out"):
@@ -235,6 +245,7 @@ class Judge:
         self.has_both = has_both
         self.relevant, self.n_items = relevant[has_both], len(fold.items)
         self.sides = Sides(self.X[queries], self.X[columns])
+        self.part: Sides | None = None
         self.measures.append({})
         self.classes.append(self.objects[queries])
 
@@ -253,6 +264,25 @@ class Judge:
                 p1_all = p1_dense
             measures = Measures(quality, p1, p1_dense, p1_all)
         self.measures[-1][candidate] = measures
+
+    def is_hopeless(self, encoder: Encoder) -> bool:
+        """Return whether an encoder ranks much worse than a candidate of this fold.
+
+        Its gain is certainly less than the value of that candidate, by more than `TIE`.
+        """
+        fold = self.measures[-1]
+        if not fold or self.is_judged or self.by_class:
+            return False
+        results, worth = self._weigh([*fold])
+        best = int(np.argmax(worth))
+        some = np.s_[::N_TH], np.s_[: self.n_items]
+        if self.part is None:
+            self.part = self.sides.part(*some)
+        S = self.part.similarity(encoder).astype(np.float32, copy=False)
+        quality, *_ = measure_lists(np.ascontiguousarray(self.relevant[some]), S)
+        lag = [*fold.values()][best].quality[::N_TH] - quality
+        cost = results["gain"][best] - worth[best]
+        return lag.mean() - N_ERRORS * self._error(lag) > cost + TIE
 
     def is_perfect(self, candidate) -> bool:
         """Return whether no candidate can rank the held-out items of this fold better.

@@ -6,6 +6,7 @@ The scorer and the index use only the encoder.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -211,6 +212,18 @@ class Encodings:
         return self._known[encoder]
 
 
+class SomeEncodings(Encodings):
+    """Some rows of encodings, which are encoded together with the others."""
+
+    def __init__(self, all_rows: Encodings, rows: slice):
+        super().__init__(all_rows.X[rows], all_rows.side)
+        self.all_rows, self.rows = all_rows, rows
+
+    def __call__(self, encoder: Encoder) -> Matrix:
+        """Return the rows, encoded by the encoder."""
+        return self.all_rows(encoder)[self.rows]
+
+
 class Sides:
     """Queries and items, to be compared by one or more encoders.
 
@@ -235,6 +248,14 @@ class Sides:
         if encoder not in self._known:
             self._known[encoder] = encoder.compare(self)
         return self._known[encoder]
+
+    def part(self, queries: slice, items: slice) -> "Sides":
+        """Return some of the queries and items, with the encodings of this object."""
+        part = copy(self)
+        part.queries = SomeEncodings(self.queries, queries)
+        part.items = SomeEncodings(self.items, items)
+        part._known = WeakKeyDictionary()
+        return part
 
 
 class Composite(Encoder):
@@ -329,14 +350,15 @@ class Mixture(Composite):
     def compare(self, sides: Sides) -> np.ndarray:
         """Return the weighted sum of the similarities of both parts."""
         a = self.share
-        S = (1 - a) * sides.similarity(self.learned)
-        start = sides.similarity(self.start)
-        for batch in gen_batches(len(S), max(1, BLOCK // S.shape[1])):
-            S[batch] += a * start[batch]
+        learned, start = sides.similarity(self.learned), sides.similarity(self.start)
+        scale = np.ones((len(learned), 1), dtype=learned.dtype)
         if self.same_items:
-            start, learned = sides.queries(self.start), sides.queries(self.learned)
-            mixed = (1 - a) * learned + a * start
-            S *= inverse(np.sqrt(row_dots(mixed, mixed)))[:, None].astype(S.dtype)
+            mixed = (1 - a) * sides.queries(self.learned) + a * sides.queries(self.start)
+            scale[:, 0] = inverse(np.sqrt(row_dots(mixed, mixed)))
+        S = np.empty_like(learned)
+        for batch in gen_batches(len(S), max(1, BLOCK // S.shape[1])):
+            np.multiply(learned[batch], (1 - a) * scale[batch], out=S[batch])
+            S[batch] += (a * scale[batch]) * start[batch]
         return S
 
 

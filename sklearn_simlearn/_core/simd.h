@@ -107,6 +107,16 @@ static int32_t count_key(const int32_t *keys, ptrdiff_t n, int32_t key)
     return count;
 }
 
+/* Number of at most 255 values that equal `kind`. */
+SIMLEARN_CLONES
+static uint8_t count_kind(const int8_t *kinds, ptrdiff_t n, int8_t kind)
+{
+    uint8_t count = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        count += kinds[i] == kind;
+    return count;
+}
+
 /* scores += step * (gain - loss) */
 SIMLEARN_CLONES
 static void add_difference(double *scores, double step, const double *gain,

@@ -23,6 +23,7 @@ from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import HOLDOUT, START, Choice, choose
 from sklearn_simlearn.angular._candidates import (
     GivenTriplets,
+    Limit,
     check_memory,
     check_references,
     choose_triplets,
@@ -32,11 +33,13 @@ from sklearn_simlearn.angular._encoder import QueryMatrices, to_dense
 from sklearn_simlearn.base import TripletLearner
 
 # Shares of the query in its surrogate that the hold-out tries.
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 
-# Largest number of references in a fold, unless samples are held out. It bounds the
-# cost of the hold-out.
-MAX_FOLD_REFERENCES = 500
+# Largest number of references in a fold, and of candidates of a reference. They bound
+# the cost of the hold-out. Queries of known classes need near references. With 500, the
+# hold-out underestimates the gain.
+FOLD_LIMIT = Limit(references=250, candidates=30)
+FOLD_LIMIT_OF_KNOWN = Limit(references=1000, candidates=30)
 
 # Smallest tolerance in a fold. More precision does not change the choice.
 FOLD_TOL = 0.1
@@ -125,7 +128,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         or "samples" if they are of the classes in `y`. Then the ranker learns from all
         samples. None holds out nothing and uses a share of 0.
 
-    tol : float, default=1e-3
+    tol : float, default=1e-2
         Largest violation of the optimality conditions, in units of the margin.
 
     max_iter : int, default=1000
@@ -289,7 +292,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         n_candidates: int = 50,
         n_neighbors: int = 5,
         holdout: str | None = "auto",
-        tol: float = 1e-3,
+        tol: float = 1e-2,
         max_iter: int = 1000,
         n_jobs: int | None = None,
         random_state: RandomState = None,
@@ -368,7 +371,8 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         start = Start.fit(relevance.items_of(X))
         yield START, start
 
-        limit = None if self.holdout == "samples" else MAX_FOLD_REFERENCES
+        is_known = self.holdout == "samples"
+        limit = FOLD_LIMIT_OF_KNOWN if is_known else FOLD_LIMIT
         rows = start.items(X)
         references, _, blocks = choose_triplets(
             self, rows, start, relevance, given, train, rng, limit

@@ -1,5 +1,6 @@
 """Choice of the references of the angular ranker, and of their candidates."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn_simlearn._core.triplets import take_triplets
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.angular._dual import Block, blocks_of_pairs, blocks_of_triplets
 from sklearn_simlearn.angular._encoder import largest, like
+from sklearn_simlearn.angular._grams_fast import take_ranked
 
 
 class GivenTriplets(NamedTuple):
@@ -26,23 +28,38 @@ class GivenTriplets(NamedTuple):
     rows: np.ndarray
 
 
+class Limit(NamedTuple):
+    """Largest number of references, and of candidates of each."""
+
+    references: int
+    candidates: int
+
+
 def choose_triplets(learner, X, start, relevance, given, rows, rng, limit=None):
     """Return references, the samples that represent them, and blocks of triplets.
 
     `X` holds some `rows` of the training data, encoded by the start. `given` holds
     triplets, whose queries become the references; or references, as an array or as a
-    name. A name chooses at most `limit` references.
+    name. The `limit` does not apply to triplets, and its number of references does not
+    apply to an array.
     """
     if isinstance(given, GivenTriplets):
         query, relevant, irrelevant = take_triplets(given.rows, rows).T
         indices, query = np.unique(query, return_inverse=True)
         return X[indices], indices, blocks_of_triplets(query, relevant, irrelevant)
-    n_references = min(learner.n_references, limit or learner.n_references)
+    allowed = Limit(learner.n_references, learner.n_candidates)
+    if limit is not None:
+        allowed = Limit(*np.minimum(allowed, limit))
     # Separate random streams: the draw of candidates does not depend on `references`.
     reference_rng, candidate_rng = rng.spawn(2)
     if isinstance(given, str):
         references, indices = choose_references(
-            given, n_references, X, relevance.can_query, learner.n_jobs, reference_rng
+            given,
+            allowed.references,
+            X,
+            relevance.can_query,
+            learner.n_jobs,
+            reference_rng,
         )
     else:
         references, indices = place_references(
@@ -50,7 +67,7 @@ def choose_triplets(learner, X, start, relevance, given, rows, rng, limit=None):
         )
     blocks = choose_candidates(
         learner.candidates,
-        learner.n_candidates,
+        allowed.candidates,
         X,
         relevance,
         references,
@@ -170,33 +187,64 @@ def choose_candidates(
     rng,
 ) -> list[Block]:
     """Return blocks of triplets of each relevant with each irrelevant candidate."""
-    by_distance = how in ("nearest", "hard")
-    n_relevant = n_candidates // 2
     blocks = []
     # 1 for relevant, 0 for irrelevant, -1 for junk and the reference itself
     for batch, _, kinds in relevance.batches(indices):
-        if by_distance:
+        if how in ("nearest", "hard"):
             cosines = inner_products(references[batch], X)
-        for i, kind in enumerate(kinds):
-            if how in ("nearest", "random"):
-                pools = [(kind >= 0, n_candidates)]
-            else:
-                pools = [
-                    (kind == 1, n_relevant),
-                    (kind == 0, n_candidates - n_relevant),
-                ]
-            chosen = []
-            for pool, n in pools:
-                rows = np.flatnonzero(pool)
-                if len(rows) > n and by_distance:
-                    rows = rows[largest(cosines[i : i + 1, rows], n)[0]]
-                elif len(rows) > n:
-                    rows = np.sort(rng.choice(rows, n, replace=False))
-                chosen.append(rows)
-            rows = np.concatenate(chosen)
-            relevant = kind[rows] == 1
-            blocks += blocks_of_pairs(batch.start + i, rows[relevant], rows[~relevant])
+            pick = partial(_take_nearest, cosines)
+        else:
+            pick = partial(_draw, rng)
+        if how in ("balanced", "hard"):
+            n_relevant = n_candidates // 2
+            sides = zip(
+                pick(kinds, 1, n_relevant),
+                pick(kinds, 0, n_candidates - n_relevant),
+                strict=True,
+            )
+        else:
+            sides = (
+                (rows[kind[rows] == 1], rows[kind[rows] == 0])
+                for kind, rows in zip(
+                    kinds, pick(np.minimum(kinds, 0), 0, n_candidates), strict=True
+                )
+            )
+        for i, (relevant, irrelevant) in enumerate(sides, batch.start):
+            blocks += blocks_of_pairs(i, relevant, irrelevant)
     return blocks
+
+
+def _take_nearest(cosines, kinds, kind, n):
+    """Return up to n columns of a kind for each row, with the largest cosines."""
+    for row, of_row in zip(kinds, cosines, strict=True):
+        columns = np.flatnonzero(row == kind)
+        if len(columns) > n:
+            columns = columns[largest(of_row[None, columns], n)[0]]
+        yield columns
+
+
+def _draw(rng, kinds, kind, n):
+    """Return up to n random columns of a kind for each row, in ascending order."""
+    size = np.count_nonzero(kinds == kind, axis=1)
+    columns = np.empty((len(kinds), n), dtype=np.int64)
+    take_ranked(kinds, kind, _draw_ranks(size, n, rng), columns)
+    return [row[:count] for row, count in zip(columns, size, strict=True)]
+
+
+def _draw_ranks(size, n, rng):
+    """Return n different ranks below each size, ascending; all if there are fewer."""
+    ranks = np.sort(rng.integers(np.maximum(size, 1)[:, None], size=(len(size), n)))
+    # If ranks are scarce, draws would be repeated often.
+    scarce = np.flatnonzero(size < 2 * n)
+    keys = rng.random((len(scarce), 2 * n))
+    keys[np.arange(2 * n) >= size[scarce, None]] = 2
+    ranks[scarce] = np.sort(np.argsort(keys)[:, :n])
+    while True:
+        row, place = np.nonzero(ranks[:, 1:] == ranks[:, :-1])
+        if not len(row):
+            return ranks
+        ranks[row, place] = rng.integers(size[row])
+        ranks[row] = np.sort(ranks[row])
 
 
 def check_memory(X: Matrix, n_rows: int, what: str, remedy: str) -> None:

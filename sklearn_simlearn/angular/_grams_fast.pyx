@@ -1,4 +1,4 @@
-"""Kernels of the angular ranker: Gram matrices of the candidates, (angular-gram).
+"""Kernels of the angular ranker: candidates and their Gram matrices, (angular-gram).
 
 Notation and equation labels are those of doc/learners/angular.rst. A block holds some
 candidates of one reference query. One thread processes a block from start to end, so
@@ -7,14 +7,50 @@ the result does not depend on the number of threads.
 
 from cython cimport floating
 from cython.parallel cimport prange, threadid
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 import numpy as np
 
 from sklearn_simlearn._core.blas cimport dot, gemv, syrk
 
+cdef extern from "simd.h":
+    uint8_t count_kind(const int8_t* kinds, Py_ssize_t n, int8_t kind) noexcept nogil
+
+# Columns that are counted together.
+cdef enum:
+    N_TOGETHER = 64
+
 ctypedef fused index:
     int32_t
     int64_t
+
+
+def take_ranked(
+    const int8_t[:, ::1] kinds,          # in
+    int8_t kind,
+    const int64_t[:, ::1] ranks,         # in: ascending
+    int64_t[:, ::1] columns,             # out
+):
+    """columns[i, k] = column of entry ranks[i, k] of row i, among those of the kind.
+
+    Columns of ranks that the row does not have are not written.
+    """
+    cdef Py_ssize_t n_columns = kinds.shape[1], i, j, k, first, last
+    cdef int64_t count, n_kind
+    with nogil:
+        for i in range(kinds.shape[0]):
+            count, k, last = 0, 0, 0
+            while k < ranks.shape[1] and last < n_columns:
+                first, last = last, min(last + N_TOGETHER, n_columns)
+                n_kind = count_kind(&kinds[i, first], last - first, kind)
+                if ranks[i, k] >= count + n_kind:
+                    count += n_kind
+                    continue
+                for j in range(first, last):
+                    if kinds[i, j] == kind:
+                        if k < ranks.shape[1] and ranks[i, k] == count:
+                            columns[i, k] = j
+                            k += 1
+                        count += 1
 
 
 cdef class Blocks:

@@ -29,7 +29,7 @@ from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix, RandomState
 from sklearn_simlearn._core.unwrap import Model, find_model
-from sklearn_simlearn._holdout import START, Choice, choose
+from sklearn_simlearn._holdout import START, TIE, Choice, choose
 from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.posterior._probabilities import (
     Classified,
@@ -59,10 +59,6 @@ MAX_DISCRIMINANT_LANDMARKS = 1000
 
 # Parts of a mixture, with their sharpness.
 MIXED = (("ridge", 1.5), ("logistic", 10.0))
-
-# Candidates whose mean average precision differs by less than this count as equal.
-# Among equal candidates, the one with the highest precision at rank 1 is chosen.
-TIE = 0.003
 
 
 class Settings(NamedTuple):
