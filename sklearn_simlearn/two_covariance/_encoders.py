@@ -32,12 +32,13 @@ def quadratic_weights(beta: np.ndarray, n: ArrayLike) -> np.ndarray:
     return n * beta**2 / ((1 + beta) * (1 + (n + 1) * beta))
 
 
-def span_of_weights(beta: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the quadratic weights of 1 to 1,000 queries.
+def span_of_weights(beta: np.ndarray, sizes: np.ndarray = SIZES) -> np.ndarray:
+    """Return an orthonormal basis of the quadratic weights of sets of these sizes.
 
-    The first column has the direction of the weights of a single query.
+    The default sizes are 1 to 1,000 queries. The first size must be 1, so the first
+    column has the direction of the weights of a single query.
     """
-    weights = quadratic_weights(beta, SIZES)
+    weights = quadratic_weights(beta, sizes)
     length = np.linalg.norm(weights[0])
     if length == 0:
         return np.eye(len(beta), 1)

@@ -20,6 +20,7 @@ from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
 from sklearn_simlearn.two_covariance._encoders import (
+    SIZES,
     LikelihoodRatio,
     QuerySets,
     quadratic_weights,
@@ -97,8 +98,13 @@ class Score(NamedTuple):
         return encoder if self.ratio is None else Chain(encoder, self.ratio)
 
 
-def make_score(form: str, coordinates: Coordinates, n_components: int | None) -> Score:
-    """Return the similarity of a form."""
+def make_score(
+    form: str,
+    coordinates: Coordinates,
+    n_components: int | None,
+    sizes: np.ndarray = SIZES,
+) -> Score:
+    """Return the similarity of a form, for sets of queries of these sizes."""
     if form != "whitened":
         coordinates = coordinates.discriminants()
     coordinates = coordinates.leading(n_components)
@@ -115,7 +121,7 @@ def make_score(form: str, coordinates: Coordinates, n_components: int | None) ->
     if not unit:
         squares = quadratic_weights(beta, [1])[0]
         variance += np.square(squares * (1 + beta)).sum() / 2
-    ratio = LikelihoodRatio(beta, span_of_weights(beta), length)
+    ratio = LikelihoodRatio(beta, span_of_weights(beta, sizes), length)
     map_ = Affine(coordinates.A, coordinates.offset, unit)
     return Score(map_, ratio, float(np.sqrt(variance)))
 
@@ -172,7 +178,8 @@ class Path:
             candidates = [each for each in candidates if each not in dropped]
             if not candidates:
                 continue
-            score = make_score(form, diagonalize(shrinkage), self.n_components)
+            coordinates = diagonalize(shrinkage)
+            score = make_score(form, coordinates, self.n_components, SIZES[:1])
             learned = score.encode(base, None, X.dtype)
             for candidate in candidates:
                 share = true_share(candidate.share, score.deviation, moments)
