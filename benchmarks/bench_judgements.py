@@ -11,7 +11,8 @@ splits    10 random splits of each collection with 20, 50, 100 and 200 training 
           measured on all other queries: the difference to the start with its standard
           error over splits, its worst split, and how often `holdout_gain_` is within
           two standard errors of it
-documents the same splits, with half of the documents new
+documents the same splits, with half of the documents new; the last columns are for
+          lists of new documents only
 new       NFCorpus: all training queries and half of the documents; the test queries
           search all documents, or only the new ones
 models    queries of one embedding model search an index of another: MiniLM and latent
@@ -209,31 +210,25 @@ def average(values):
     return known.mean(), known.std(ddof=1) / np.sqrt(len(known))
 
 
-class Start:
-    """Measures of the start of a learner, for all queries of a collection."""
+def find_start(collection, kind):
+    """Return the similarities of the start of a learner: the part with the best nDCG.
 
-    def __init__(self, collection, kind):
-        self.parts = [
-            measure(collection, S, TOP) for S in rank_by_starts(collection, kind)
-        ]
-
-    def best(self, rows):
-        """Return the measures of some queries, of the part with the best nDCG@10.
-
-        All queries of the collection choose the part. If the test queries did, a few of
-        them would choose a part that is good by chance.
-        """
-        part = max(self.parts, key=lambda part: np.nanmean(part["nDCG@10"]))
-        return {name: values[rows] for name, values in part.items()}
+    All queries of the collection choose the part. If the test queries did, a few of
+    them would choose a part that is good by chance.
+    """
+    parts = rank_by_starts(collection, kind)
+    return max(parts, key=lambda S: average(measure(collection, S, TOP)["nDCG@10"])[0])
 
 
 def compare_splits(collection, names, options, *, new_documents):
     """Print differences to the start on the queries that were not trained on."""
     head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
+    if new_documents:
+        head += ["nDCG@10, new", "P@1, new"]
     print(f"{'learner, training queries':42}", *(f"{cell:>18}" for cell in head))
     settings, n_splits = read_settings(options), options.splits
     for name in names:
-        start = Start(collection, LEARNERS[name][0])
+        start = find_start(collection, LEARNERS[name][0])
         label = name + "".join(f", {value!r}" for value in settings.values())
         for size in options.sizes:
             found = [
@@ -242,10 +237,13 @@ def compare_splits(collection, names, options, *, new_documents):
                 )
                 for split in range(n_splits)
             ]
-            gains, at_1, close = map(np.array, zip(*found, strict=True))
+            values = np.array([gains for gains, _ in found])
+            (gains, at_1), *of_new = values.transpose(1, 2, 0)
+            n_close = np.count_nonzero([is_close for _, is_close in found])
             cells = [show(x, "+", digits=4) for x in (gains, at_1)]
             cells += [f"{x.min():+.4f}" for x in (gains, at_1)]
-            cells.append(f"{np.count_nonzero(close)} of {n_splits}")
+            cells.append(f"{n_close} of {n_splits}")
+            cells += [show(x, "+", digits=4) for pair in of_new for x in pair]
             row = (f"{cell:>18}" for cell in cells)
             print(f"{label + f', {size}':42}", *row, flush=True)
 
@@ -256,20 +254,35 @@ def read_settings(options):
 
 
 def measure_split(collection, start, name, size, split, settings, new_documents):
-    """Return gains of nDCG@10 and P@1, and whether the hold-out predicted nDCG@10."""
+    """Return gains of both measures, and whether the hold-out predicted nDCG@10.
+
+    The gains are those on all documents and, if some are new, on the new ones.
+    """
     rng = np.random.default_rng(split)
-    order = rng.permutation(collection.relevance.shape[0])
+    n_queries, n_documents = collection.relevance.shape
+    order = rng.permutation(n_queries)
     train, test = map(collection.take, (order[:size], order[size:]))
+    lists = [np.arange(n_documents)]
     if new_documents:
-        n_documents = collection.relevance.shape[1]
-        train = train.take_documents(np.sort(rng.permutation(n_documents)[::2]))
+        halves = rng.permutation(n_documents)
+        train = train.take_documents(np.sort(halves[::2]))
+        lists.append(np.sort(halves[1::2]))
     model, S, _ = learn(name, train, test, **settings)
-    before = start.best(order[size:])
-    after = measure(test, S, tuple(before))
-    gain, error = average(after["nDCG@10"] - before["nDCG@10"])
+    found = [
+        [average(values) for values in subtract(test, S, start[order[size:]], columns)]
+        for columns in lists
+    ]
+    gain, error = found[0][0]
     error = np.hypot(error, model.holdout_error_)
     is_close = abs(gain - model.holdout_gain_) <= 2 * error + 1e-12
-    return gain, np.nanmean(after["P@1"] - before["P@1"]), is_close
+    return [[mean for mean, _ in pair] for pair in found], is_close
+
+
+def subtract(test, S, before, columns):
+    """Return differences of the measures of some documents, per query."""
+    part = test.take_documents(columns)
+    after, before = (measure(part, M[:, columns], TOP) for M in (S, before))
+    return [after[name] - before[name] for name in TOP]
 
 
 def compare_new(names, settings):
@@ -278,14 +291,13 @@ def compare_new(names, settings):
     order = np.random.default_rng(0).permutation(train.relevance.shape[1])
     known, new = np.sort(order[::2]), np.sort(order[1::2])
     before = rank_by_hand(test)["cosine"]
-    lists = (test, slice(None)), (test.take_documents(new), new)
+    lists = np.arange(before.shape[1]), new
     rows = []
     for name in names:
         _, S, seconds = learn(name, train.take_documents(known), test, **settings)
         row = [name]
-        for part, columns in lists:
-            pair = [measure(part, M[:, columns], TOP) for M in (S, before)]
-            row += [show(pair[0][m] - pair[1][m], "+") for m in TOP]
+        for columns in lists:
+            row += [show(values, "+") for values in subtract(test, S, before, columns)]
         rows.append([*row, f"{seconds:.1f}"])
     head = [f"{m}, {documents}" for documents in ("all", "new") for m in TOP]
     print_table(["", *head, "seconds"], rows)

@@ -19,41 +19,12 @@ from sklearn_simlearn._core.rows import (
 )
 from sklearn_simlearn._core.typing import Matrix
 
+# Part of the way that the map of documents moves new documents. With 0 to 0.5, lists of
+# new documents gain; with 1, they lose.
+SHARE_OF_NEW = 0.25
+
 # Constants that are added to an entry before it is mixed, one per word of a digest.
 SEEDS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
-
-
-@dataclass(frozen=True, eq=False)
-class Maps(Encoder):
-    """Linear map of queries, and optionally a linear map of items.
-
-    Attributes
-    ----------
-    of_queries : ndarray of shape (n_features, n_features)
-        Map of the queries, which are then scaled to unit length.
-
-    of_items : ndarray of shape (n_features, n_features) or None
-        Map of the items; None if items are not mapped.
-    """
-
-    of_queries: np.ndarray
-    of_items: np.ndarray | None
-
-    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the names of the features if items are not mapped."""
-        return names if self.of_items is None else ()
-
-    def queries(self, X: Matrix) -> np.ndarray:
-        """Return mapped queries of unit length."""
-        return _map_rows(X, self.of_queries)
-
-    def items(self, X: Matrix) -> Matrix:
-        """Return mapped items of unit length, or the items themselves."""
-        return X if self.of_items is None else _map_rows(X, self.of_items)
-
-
-def _map_rows(X, A):
-    return unit_rows((X @ A.astype(X.dtype, copy=False)).astype(X.dtype, copy=False))
 
 
 @storable
@@ -70,10 +41,23 @@ class KnownRows:
     digests: np.ndarray
 
     @classmethod
+    def of(cls, digests: np.ndarray) -> Self:
+        """Return the rows with these digests. Equal rows are stored once."""
+        return cls(np.unique(digests, axis=0))
+
+    @classmethod
     def judged(
-        cls, X: Matrix, relevance: JudgedRelevance
+        cls, digests: np.ndarray, relevance: JudgedRelevance
     ) -> tuple[Self, sparse.csr_array]:
         """Return the documents that are relevant to at least one query.
+
+        Parameters
+        ----------
+        digests : ndarray of shape (n_samples, 2)
+            Digests of the documents among the samples.
+
+        relevance : JudgedRelevance
+            Relevance of the documents to the queries.
 
         Returns
         -------
@@ -85,23 +69,74 @@ class KnownRows:
         """
         weights = canonical_csr(relevance.pairs.maximum(0).T)
         judged = np.flatnonzero(np.diff(weights.indptr))
-        digests, group = np.unique(digest_rows(X[judged]), axis=0, return_inverse=True)
+        found, group = np.unique(digests[judged], axis=0, return_inverse=True)
         members = sparse.csr_array(
             (np.ones(len(judged)), (group.ravel(), np.arange(len(judged)))),
-            shape=(len(digests), len(judged)),
+            shape=(len(found), len(judged)),
         )
-        return cls(digests), canonical_csr(members @ weights[judged])
+        return cls(found), canonical_csr(members @ weights[judged])
 
     def find(self, X: Matrix) -> np.ndarray:
         """Return the index of each row among the known rows, or -1."""
-        place = np.full(X.shape[0], -1)
+        return self._look_up(digest_rows(X))
+
+    def find_among(self, rows: Encodings) -> np.ndarray:
+        """Return the same for rows to encode, whose digests are computed once."""
+        digests = rows.value(digest_rows, digest_rows)
+        return rows.value(self, lambda X: self._look_up(digests))
+
+    def _look_up(self, wanted):
+        place = np.full(len(wanted), -1)
         if len(self.digests):
-            wanted = digest_rows(X)
             near = np.searchsorted(self.digests[:, 0], wanted[:, 0])
             near = np.minimum(near, len(self.digests) - 1)
             is_known = (self.digests[near] == wanted).all(axis=1) & wanted.any(axis=1)
             place[is_known] = near[is_known]
         return place
+
+
+@dataclass(frozen=True, eq=False)
+class Maps(Composite):
+    """Linear maps of encoded queries and items.
+
+    (query-map-new)  The map of items is learned from the documents of a fit. Documents
+    that are not among them move only a part of the way.
+
+    Attributes
+    ----------
+    base : Encoder
+        Encoder before the maps.
+
+    of_queries : ndarray of shape (n_features, n_features)
+        Queries are multiplied by it, and scaled to unit length.
+
+    of_items : ndarray of shape (n_features, n_features) or None
+        Map of the items; None if items are not mapped.
+
+    known : KnownRows or None
+        Items that the maps are learned from; None if all items are mapped fully.
+    """
+
+    base: Encoder
+    of_queries: np.ndarray
+    of_items: np.ndarray | None
+    known: KnownRows | None
+
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the base if items are not mapped."""
+        return self.base.name_columns(names) if self.of_items is None else ()
+
+    def combine(self, rows: Encodings) -> Matrix:
+        """Return mapped rows of unit length, or the items of the base."""
+        Z = rows(self.base)
+        A = self.of_queries if rows.side == "queries" else self.of_items
+        if A is None:
+            return Z
+        mapped = (Z @ A.astype(Z.dtype, copy=False)).astype(Z.dtype, copy=False)
+        if rows.side == "items" and self.known is not None:
+            new = np.flatnonzero(self.known.find_among(rows) < 0)
+            mapped[new] -= Z.dtype.type(1 - SHARE_OF_NEW) * (mapped[new] - Z[new])
+        return unit_rows(mapped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +175,7 @@ class Shifted(Composite):
         Z = rows(self.base)
         if rows.side == "queries":
             return Z
-        place = rows.value(self.known, self.known.find)
+        place = self.known.find_among(rows)
         found = np.flatnonzero(place >= 0)
         if len(found) == 0:
             return Z

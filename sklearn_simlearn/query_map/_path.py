@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn._core.encoders import Chain, Encoder
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._holdout import START
-from sklearn_simlearn.query_map._encoders import KnownRows, Shifted
+from sklearn_simlearn.query_map._encoders import KnownRows, Shifted, digest_rows
 from sklearn_simlearn.query_map._softmax import SoftmaxMaps
 from sklearn_simlearn.query_map._two_widths import Rotated, TwoWidths, align
 
@@ -80,9 +80,11 @@ class Path:
         self.maps, self.alpha, self.max_iter = maps, alpha, max_iter
         self.shifts = SHIFTS if shift else ()
         self.are_few = False
+        self.digests = np.zeros((len(relevance), 2), dtype=np.uint64)
         if isinstance(relevance, JudgedRelevance):
             n_queries = np.count_nonzero(relevance.find_queries())
             self.are_few = bool(n_queries < FEW_QUERIES)
+            self.digests[relevance.is_item] = digest_rows(relevance.items_of(X))
 
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator
@@ -92,18 +94,19 @@ class Path:
         X, start, complete = _begin(self.X[train], relevance)
         yield START, complete(start)
 
-        shifter = None
+        digests, shifter = self.digests[train], None
         if self.shifts and isinstance(relevance, JudgedRelevance):
-            shifter = Shifter(X, relevance)
+            shifter = Shifter(X, relevance, digests)
         shifts = self.shifts[:1] if self.are_few else self.shifts
         learned = self._softmax(X, relevance, start, rng)
+        known = _know(relevance, digests)
         del X  # free memory: the learner holds another copy of the rows
         for n_iter in self._checkpoints():
             base: Encoder = start
             if n_iter:
                 for _ in learned.learn_up_to(n_iter):
                     pass
-                base = Chain(start, learned.encoder(self.X.dtype))
+                base = learned.encoder(start, known, self.X.dtype)
                 yield Candidate(n_iter, 0.0), complete(base)
             if shifter is not None:
                 for shift, encoder in shifter(base, shifts):
@@ -119,15 +122,16 @@ class Path:
         X, start, complete = _begin(self.X, self.relevance)
         n_iter, shift = candidate or Candidate(0, 0.0)
         learned = self._softmax(X, self.relevance, start, rng)
+        known = _know(self.relevance, self.digests)
 
         def describe():
             base: Encoder = start
             maps = None
             if n_iter:
-                maps = learned.encoder(self.X.dtype)
-                base = Chain(start, maps)
+                base = maps = learned.encoder(start, known, self.X.dtype)
             if shift:
-                ((_, base),) = Shifter(X, self.relevance)(base, [shift])
+                shifter = Shifter(X, self.relevance, self.digests)
+                ((_, base),) = shifter(base, [shift])
             encoder = complete(base)
             query_map = None if maps is None else maps.of_queries
             if isinstance(encoder, Rotated):
@@ -180,6 +184,12 @@ def _begin(X, relevance):
     return rows, Start(None), lambda encoder: Rotated(encoder, rotation)
 
 
+def _know(relevance, digests):
+    """Return the documents, which are recognised later; None with labels."""
+    is_judged = isinstance(relevance, JudgedRelevance)
+    return KnownRows.of(digests[relevance.is_item]) if is_judged else None
+
+
 class Shifter:
     """Encoders that shift the judged documents of some samples.
 
@@ -190,10 +200,13 @@ class Shifter:
 
     relevance : JudgedRelevance
         Relevance of the documents to the queries.
+
+    digests : ndarray of shape (n_samples, 2)
+        Digests of the documents.
     """
 
-    def __init__(self, X: Matrix, relevance: JudgedRelevance):
-        self.known, weights = KnownRows.judged(X, relevance)
+    def __init__(self, X: Matrix, relevance: JudgedRelevance, digests: np.ndarray):
+        self.known, weights = KnownRows.judged(digests, relevance)
         queries = np.unique(weights.indices)
         self.X_queries = X[queries]
         self.weights = weights[:, queries].astype(X.dtype)

@@ -38,7 +38,8 @@ class QueryDocumentMap(SimilarityLearner):
     :math:`U`. Then each judged document is shifted towards the queries that it is
     relevant to: :math:`d'' \propto d' + g\, m`. The unit vector :math:`m` has the
     direction of the mean of these :math:`q'`. Held-out queries choose among the cosine,
-    the maps, the shift, and maps with a shift. The derivations are in the
+    the maps, the shift, and maps with a shift. New documents are not shifted, and are
+    mapped with :math:`U / 4` instead of :math:`U`. The derivations are in the
     :ref:`User Guide <query_map>`.
 
     Parameters
@@ -50,8 +51,7 @@ class QueryDocumentMap(SimilarityLearner):
 
     shift : bool, default=True
         Whether judged documents may be shifted. A document is recognised by its
-        values in single precision. New documents are not shifted. If `y` holds labels,
-        nothing is shifted.
+        values in single precision. If `y` holds labels, nothing is shifted.
 
     alpha : float, default=20.0
         Strength of the penalty. Larger values keep the maps closer to the identity.
@@ -82,7 +82,7 @@ class QueryDocumentMap(SimilarityLearner):
         features, the product of the rotation and :math:`I + V`.
 
     document_map_ : ndarray of shape (n_document_features, n_document_features) or None
-        The matrix :math:`I + U` of the documents; None if they are not mapped.
+        The matrix :math:`I + U` of known documents; None if they are not mapped.
 
     shift_ : float
         The factor :math:`g`; 0 if nothing is shifted.

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 import numpy as np
 from sklearn.utils import gen_batches
 
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import PairRelevance, Relevance
 from sklearn_simlearn._core.rows import inverse
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.query_map._encoders import Maps
+from sklearn_simlearn.query_map._encoders import KnownRows, Maps
 
 # Number of queries of a step.
 BATCH = 256
@@ -116,11 +117,11 @@ class SoftmaxMaps:
             self._step()
             yield
 
-    def encoder(self, dtype: np.dtype) -> Maps:
-        """Return the maps learned so far."""
+    def encoder(self, base: Encoder, known: KnownRows | None, dtype: np.dtype) -> Maps:
+        """Return the maps learned so far, of rows that another encoder encodes."""
         identity = np.eye(self.rows.shape[1], dtype=dtype)
         of_items = None if self.U is None else identity + self.U.value
-        return Maps(identity + self.V.value, of_items)
+        return Maps(base, identity + self.V.value, of_items, known)
 
     def _step(self):
         batch = self._next_batch()

@@ -19,7 +19,7 @@ from sklearn_simlearn.datasets import load_categories
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import Judgements, RetrievalScorer, average_precision
 from sklearn_simlearn.query_map import _softmax
-from sklearn_simlearn.query_map._encoders import digest_rows
+from sklearn_simlearn.query_map._encoders import SHARE_OF_NEW, digest_rows
 from sklearn_simlearn.query_map._softmax import SoftmaxMaps
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -121,6 +121,30 @@ def test_new_documents_are_not_shifted_and_nothing_is_lost(categories):
     with pytest.warns(StartKeptWarning):
         shift = QueryDocumentMap(None, holdout="documents", random_state=0).fit(Q, half)
     assert shift.shift_ == 0
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_new_documents_move_a_part_of_the_way(categories, form):
+    Q, y, Q_test, y_test = categories
+    is_known = np.arange(y.shape[1]) % 2 == 0
+    half = Judgements(y.relevance[:, is_known], y.documents[is_known])
+    model = QueryDocumentMap(shift=False, holdout=None, random_state=0).fit(Q, half)
+    D = y.documents / np.linalg.norm(y.documents, axis=1, keepdims=True)
+    share = np.where(is_known, 1, SHARE_OF_NEW)[:, None]
+    moved = D + share * (D @ model.document_map_ - D)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    assert_allclose(model.transform_database(form(y.documents)), moved, atol=1e-5)
+    new = Judgements(y_test.relevance[:, ~is_known], y.documents[~is_known])
+    assert gain(model, Q_test, new) > 0.01
+
+
+def test_with_labels_all_items_are_mapped_alike(rng):
+    X, y = rng.standard_normal((120, 5)), np.repeat(np.arange(20), 6)
+    model = QueryDocumentMap(holdout=None, random_state=0).fit(X, y)
+    new = rng.standard_normal((9, 5))
+    mapped = new @ model.document_map_
+    mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
+    assert_allclose(model.transform_database(new), mapped)
 
 
 def test_maps_of_queries_leave_an_index_valid(categories):
