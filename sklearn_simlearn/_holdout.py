@@ -83,6 +83,50 @@ class Choice(NamedTuple):
 _settled: ContextVar[tuple | None] = ContextVar("_settled", default=None)
 
 
+class SharedFolds:
+    """Folds that the learners in a union use, if their hold-out is that of the union.
+
+    Parameters
+    ----------
+    holdout : str
+        What is held out.
+
+    relevance : Relevance
+        Relevance of the training samples to each other.
+
+    folds : list of Fold
+        The folds.
+
+    Attributes
+    ----------
+    candidates : list
+        For each fold, the candidate that the other folds choose for the last learner
+        that was fitted; empty if the learner did not use the folds.
+    """
+
+    def __init__(self, holdout: str, relevance: Relevance, folds: list[Fold]):
+        self.holdout, self.n_samples, self.folds = holdout, len(relevance), folds
+        self.candidates: list = []
+
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        """Let learners that are fitted inside use the folds."""
+        self.candidates = []
+        token = _shared.set(self)
+        try:
+            yield
+        finally:
+            _shared.reset(token)
+
+    def suit(self, holdout: str, relevance: Relevance) -> bool:
+        """Return whether a learner with these samples can use the folds."""
+        return self.holdout == holdout and self.n_samples == len(relevance)
+
+
+# The folds that learners use.
+_shared: ContextVar[SharedFolds | None] = ContextVar("_shared", default=None)
+
+
 @contextmanager
 def settle(candidate: Any) -> Iterator[None]:
     """Let learners that are fitted inside take a candidate, without a hold-out."""
@@ -176,7 +220,11 @@ def choose(
     settled = _settled.get()
     if settled is not None:
         return Choice(settled[0], {})
-    folds = make_folds(relevance, holdout, rng, max_rows)
+    shared = _shared.get()
+    if shared is not None and shared.suit(holdout, relevance):
+        folds = shared.folds
+    else:
+        shared, folds = None, make_folds(relevance, holdout, rng, max_rows)
     judge = Judge(X, relevance, by_class=holdout == "objects")
     # A judged fold that drops candidates would take part in the choice of the others.
     drops = race and not judge.is_judged
@@ -198,6 +246,8 @@ def choose(
                     break
             if drops:
                 dropped |= judge.find_losers()
+    if shared is not None:
+        shared.candidates = judge.choose_by_others()
     return judge.choose()
 
 
@@ -314,7 +364,7 @@ class Judge:
         results, _ = self._weigh(candidates, baseline, **options)
         gain, error = results["gain"][best], results["error"][best]
         if self.is_judged and candidates[best] != baseline and len(self.measures) > 1:
-            gain, error = self._cross_choose(candidates, starts, baseline, options)
+            gain, error = self._cross_choose(starts, baseline, options)
         attributes = {
             "holdout_gain_": float(gain),
             "holdout_error_": float(error),
@@ -340,20 +390,29 @@ class Judge:
         best = int(np.argmax(worth))
         return best if worth[best] > 0 else candidates.index(start)
 
-    def _cross_choose(self, candidates, starts, baseline, options):
+    def _cross_choose(self, starts, baseline, options):
         """Return the gain on each fold of the choice of the other folds, and its error.
 
         On the queries that chose it, the gain of the best candidate is too high.
         """
-        gains = []
-        for i, fold in enumerate(self.measures):
+        chosen = self.choose_by_others(starts, **options)
+        gains = np.concatenate(
+            [
+                fold[best].quality - fold[baseline].quality
+                for fold, best in zip(self.measures, chosen, strict=True)
+            ]
+        )
+        return gains.mean(), self._error(gains)
+
+    def choose_by_others(self, starts: Sequence[Any] = (START,), **options) -> list:
+        """Return, for each fold, the candidate that the other folds choose."""
+        candidates, chosen = self._candidates(), []
+        for i in range(len(self.measures)):
             others = copy(self)
             others.measures = self.measures[:i] + self.measures[i + 1 :]
             others.classes = self.classes[:i] + self.classes[i + 1 :]
-            best = candidates[others._find_best(candidates, starts, **options)]
-            gains.append(fold[best].quality - fold[baseline].quality)
-        gains = np.concatenate(gains)
-        return gains.mean(), self._error(gains)
+            chosen.append(candidates[others._find_best(candidates, starts, **options)])
+        return chosen
 
     def _error(self, gains):
         """Return the standard error of the mean over the last axis."""

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from contextlib import nullcontext
 from itertools import combinations
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from sklearn_simlearn._holdout import (
     START,
     Judge,
     Measures,
+    SharedFolds,
     choose,
     settle,
 )
@@ -603,3 +605,38 @@ def test_the_best_of_several_starts_is_left_for_a_sure_gain_only():
     assert judge.choose([START, 2]).candidate == 1
     quality[3] += 0.05
     assert judge_of(quality, 5).choose([START, 1, 2]).candidate == 3
+
+
+def test_a_fold_does_not_take_part_in_the_choice_for_it():
+    rng = np.random.default_rng(0)
+    quality = np.concatenate([np.zeros((1, 100)), 0.2 * rng.standard_normal((6, 100))])
+    quality[1:] += 0.05
+    chosen = judge_of(quality, 5).choose_by_others()
+    assert len(set(chosen)) > 1
+    for i in range(5):
+        changed = quality.copy()
+        changed[1:, 20 * i : 20 * (i + 1)] = rng.standard_normal((6, 20))
+        assert judge_of(changed, 5).choose_by_others()[i] == chosen[i]
+
+
+def test_learners_use_shared_folds_of_the_same_samples():
+    y = np.repeat(np.arange(20), 10)
+    relevance = check_relevance(y)
+    folds = make_folds(relevance, "objects", np.random.default_rng(3))[:2]
+    shared = SharedFolds("objects", relevance, folds)
+    trained = []
+
+    def path(train, rng):
+        trained.append(train)
+        yield from noisy_path([2.0])(train, rng)
+
+    with shared.lend():
+        choose_among(path, y)
+        assert len(shared.candidates) == 2
+        assert [len(rows) for rows in trained] == [len(fold.train) for fold in folds]
+    for other in (y[:-10], y):  # other samples, and after the folds were lent
+        trained.clear()
+        with shared.lend() if len(other) < len(y) else nullcontext():
+            choose_among(path, other)
+        assert len(trained) > 2
+    assert shared.candidates == []

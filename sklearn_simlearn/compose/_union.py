@@ -21,8 +21,8 @@ from sklearn_simlearn._core.sklearn import (
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import RandomState
 from sklearn_simlearn._core.unwrap import find_model
-from sklearn_simlearn._folds import MAX_ROWS
-from sklearn_simlearn._holdout import HOLDOUT, read_holdout, settle
+from sklearn_simlearn._folds import MAX_ROWS, Fold, make_folds
+from sklearn_simlearn._holdout import HOLDOUT, SharedFolds, read_holdout, settle
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 from sklearn_simlearn.compose._last import uses_documents_only
 from sklearn_simlearn.compose._parts import Part, WeightedSum, take_columns
@@ -115,8 +115,8 @@ class SimilarityUnion(
     This avoids overfitting with few queries. A part that does not help gets the weight
     0. See :ref:`hybrid_search`.
 
-    If there are at least 1,000 queries, learners choose their settings once, on all
-    queries, and are then fitted in each fold without the held-out queries.
+    With judgements, the learners in the union hold out the same queries. A learner that
+    is fitted without the queries of a fold has the settings that the other folds chose.
 
     An encoded item concatenates the encodings of the parts. The weights are applied to
     the queries. Stored items of an index therefore stay valid as long as the same parts
@@ -307,9 +307,11 @@ class SimilarityUnion(
             learned = Learned((1 / n_parts,) * n_parts, None, {})
             if samples.y is not None and self.holdout is not None and n_parts > 1:
                 holdout = read_holdout(self.holdout, samples.relevance)
-                fitting.prepare(holdout)
+                folds = make_folds(samples.relevance, holdout, rng)
+                fitting.prepare(holdout, folds)
+                by_class = holdout == "objects"
                 learned = learn_weights(
-                    fitting.fit, samples, n_parts, self.holdout, rng
+                    fitting.fit, samples, n_parts, folds, by_class=by_class
                 )
         parts = fitting.fit(None)
         spreads = learned.spreads
@@ -364,63 +366,71 @@ class _Fitting:
 
     samples : Samples
         All rows.
-
-    Attributes
-    ----------
-    fitted : list
-        The parts, fitted on all rows.
     """
 
     def __init__(self, similarities: list, columns: list, samples: Samples):
         self.similarities, self.columns, self.samples = similarities, columns, samples
-        self.fitted: list = []
+        self._folds: list[Fold] = []
         self._whole: list = []
         self._shared: dict[int, Any] = {}
-        self._chosen: dict[int, Any] = {}
+        self._chosen: dict[int, list] = {}
 
-    def prepare(self, holdout: str) -> None:
+    def prepare(self, holdout: str, folds: list[Fold]) -> None:
         """Fit the parts on all rows, to save work in the folds.
 
         If all folds have all documents, a part that depends on the documents only is
-        the same in all folds. If there are many queries, a learner uses the settings
-        that its hold-out chose on all rows in all folds. If there are few queries,
-        this is not done, since the held-out queries would influence the settings.
+        the same in all folds. With judgements, learners hold out the same folds. In a
+        fold, a learner then uses the settings that the other folds chose, and holds
+        nothing out. With labels, the settings are chosen on all rows if there
+        are many queries; otherwise again in each fold.
         """
-        self._fit_whole()
-        n_queries = np.count_nonzero(self.samples.require_relevance().find_queries())
-        for number, pipeline in enumerate(self._whole):
+        relevance = self.samples.require_relevance()
+        shared = SharedFolds(holdout, relevance, folds)
+        is_large = np.count_nonzero(relevance.find_queries()) >= MAX_ROWS
+        self._folds = folds
+        for number in range(len(self.columns)):
+            with shared.lend() if self.samples.is_judged else nullcontext():
+                pipeline = self._fit_part(number, self.samples.X, self.samples.y)
+            self._whole.append(pipeline)
             if holdout == "queries" and uses_documents_only(pipeline):
                 self._shared[number] = pipeline
             results = _find_results(pipeline)
-            if results is not None and n_queries >= MAX_ROWS:
-                self._chosen[number] = results["candidates"][results["best_index"]]
+            if results is None:
+                continue
+            if shared.candidates:
+                self._chosen[number] = shared.candidates
+            elif is_large and not self.samples.is_judged:
+                best = results["candidates"][results["best_index"]]
+                self._chosen[number] = [best] * len(folds)
 
-    def _fit_whole(self):
-        if not self._whole:
-            self._whole = self._fit_all(self.samples.X, self.samples.y)
-            self.fitted = [pipeline.steps[0][1] for pipeline in self._whole]
-        return self._whole
+    @property
+    def fitted(self) -> list:
+        """Return the parts, fitted on all rows."""
+        return [pipeline.steps[0][1] for pipeline in self._whole]
 
-    def fit(self, rows: np.ndarray | None) -> list[Part]:
-        """Return the parts fitted on some rows; on all rows if None."""
-        if rows is None:
-            pipelines = self._fit_whole()
+    def fit(self, fold: int | None) -> list[Part]:
+        """Return the parts fitted on the rows of a fold; on all rows if None."""
+        numbers = range(len(self.columns))
+        if fold is None:
+            if not self._whole:
+                X, y = self.samples.X, self.samples.y
+                self._whole = [self._fit_part(number, X, y) for number in numbers]
+            pipelines = self._whole
         else:
-            pipelines = self._fit_all(*self.samples.take(rows))
+            X, y = self.samples.take(self._folds[fold].train)
+            pipelines = [self._fit_in_fold(number, X, y, fold) for number in numbers]
         return [
             Part(columns, find_model(pipeline), 1.0)
             for pipeline, columns in zip(pipelines, self.columns, strict=True)
         ]
 
-    def _fit_all(self, X, y):
-        pipelines = []
-        for number in range(len(self.columns)):
-            known = nullcontext()
-            if number in self._chosen:
-                known = settle(self._chosen[number])
-            with known:
-                pipelines.append(self._fit_part(number, X, y))
-        return pipelines
+    def _fit_in_fold(self, number, X, y, fold):
+        if number in self._shared:
+            return self._shared[number]
+        if number not in self._chosen:
+            return self._fit_part(number, X, y)
+        with settle(self._chosen[number][fold]):
+            return self._fit_part(number, X, y)
 
     def _fit_part(self, number, X, y):
         """Return a part as the only step of a fitted RetrievalPipeline.
@@ -428,8 +438,6 @@ class _Fitting:
         This pipeline fits a transformer on the documents, and raises an error if the
         part is a plain Pipeline.
         """
-        if number in self._shared:
-            return self._shared[number]
         part, columns = self.similarities[number], self.columns[number]
         if not isinstance(part, str):
             part = clone(part)

@@ -17,8 +17,8 @@ from sklearn_simlearn._core.relevance import Relevance, check_relevance
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn._core.targets import TargetLike
-from sklearn_simlearn._folds import MAX_DOCUMENTS, MAX_ROWS, Fold, make_folds
-from sklearn_simlearn._holdout import Judge, read_holdout
+from sklearn_simlearn._folds import MAX_DOCUMENTS, MAX_ROWS, Fold
+from sklearn_simlearn._holdout import Judge
 from sklearn_simlearn.compose._parts import Part
 
 # Number of steps of the weights from 0 to 1, and the largest number of candidates. With
@@ -169,11 +169,12 @@ class Learned(NamedTuple):
 
 
 def learn_weights(
-    fit_parts: Callable[[np.ndarray], Sequence[Part]],
+    fit_parts: Callable[[int], Sequence[Part]],
     samples: Samples,
     n_parts: int,
-    holdout: str,
-    rng: np.random.Generator,
+    folds: Sequence[Fold],
+    *,
+    by_class: bool,
 ) -> Learned:
     """Choose the weights by held-out queries.
 
@@ -183,7 +184,8 @@ def learn_weights(
     Parameters
     ----------
     fit_parts : callable
-        Function that fits the parts on some rows and returns them.
+        Function that takes the number of a fold and returns the parts, fitted on the
+        rows that the fold does not hold out.
 
     samples : Samples
         All rows, with relevance.
@@ -191,23 +193,20 @@ def learn_weights(
     n_parts : int
         Number of parts.
 
-    holdout : str
-        Kind of data that is held out.
+    folds : sequence of Fold
+        The folds.
 
-    rng : Generator
-        Draws the folds.
+    by_class : bool
+        Whether all classes have equal weight.
     """
     relevance = samples.require_relevance()
-    holdout = read_holdout(holdout, relevance)
-    folds = make_folds(relevance, holdout, rng)
-    rows = np.arange(len(relevance))
-    judge = Judge(rows, relevance, by_class=holdout == "objects")
+    judge = Judge(np.arange(len(relevance)), relevance, by_class=by_class)
     candidates = list_candidates(n_parts)
     spreads = []
-    for fold in folds:
+    for number, fold in enumerate(folds):
         fold = fold._replace(others=fold.others[:0])  # rank 1 is not weighted here
         judge.open(fold)
-        S = [samples.find_similarities(part, fold) for part in fit_parts(fold.train)]
+        S = [samples.find_similarities(part, fold) for part in fit_parts(number)]
         spreads.append([measure_spread(each, fold) for each in S])
         S = [each / spread for each, spread in zip(S, spreads[-1], strict=True)]
         for weights in candidates:

@@ -218,7 +218,7 @@ def test_learners_are_fitted_within_the_folds(frames, monkeypatch):
     assert with_documents.similarity(Q[:2], D).shape == (2, len(D))
 
 
-def test_many_queries_choose_the_settings_of_a_learner_once(frames, monkeypatch):
+def test_a_learner_chooses_its_settings_in_the_folds_of_the_union(frames):
     Q, _, y = frames
     fits = []
 
@@ -230,16 +230,38 @@ def test_many_queries_choose_the_settings_of_a_learner_once(frames, monkeypatch)
     part = make_retrieval_pipeline(Learner(None, random_state=0))
     union = SimilarityUnion(
         [("bm25", BM25, "text"), ("learned", part, VECTORS)], random_state=0
-    )
-    nested = clone(union).fit(Q[:100], y[:100])
-    assert all("holdout_results_" in fit for fit in fits)
-    fits.clear()
-    monkeypatch.setattr(union_module, "MAX_ROWS", 100)
-    once = union.fit(Q[:100], y[:100])
+    ).fit(Q[:100], y[:100])
     assert ["holdout_results_" in fit for fit in fits] == [True] + [False] * 5
-    assert len({fit["shift_"] for fit in fits}) == 1
     assert fits[0]["shift_"] > 0
-    assert abs(once.weights_["bm25"] - nested.weights_["bm25"]) <= 0.2
+    assert union.holdout_gain_ > 0
+    # A learner with another hold-out cannot use the folds.
+    fits.clear()
+    union.set_params(learned__learner__holdout="documents").fit(Q[:100], y[:100])
+    assert all("holdout_results_" in fit for fit in fits)
+
+
+@pytest.mark.parametrize(("n_queries", "n_holdouts"), [(120, 1), (1000, 6)])
+def test_with_labels_many_queries_choose_settings_once(
+    rng, monkeypatch, n_queries, n_holdouts
+):
+    fits = []
+
+    class Learner(OASIS):
+        def _learn(self, X, relevance, advance):
+            fits.append(super()._learn(X, relevance, advance))
+            return fits[-1]
+
+    y = np.repeat(np.arange(20), 6)
+    X = rng.standard_normal((20, 4))[y] + rng.standard_normal((120, 4))
+    monkeypatch.setattr(union_module, "MAX_ROWS", n_queries)
+    SimilarityUnion(
+        [
+            ("learned", Learner(n_triplets=50, random_state=0), slice(0, 3)),
+            ("cosine", "passthrough", slice(0, 4)),
+        ],
+        random_state=0,
+    ).fit(X, y)
+    assert ["holdout_results_" in fit for fit in fits].count(True) == n_holdouts
 
 
 def test_labels(rng):
