@@ -29,8 +29,8 @@ N_QUERIES, N_RESULTS = 4, 4
 def draw_before_and_after(folder):
     """Draw queries with their first results, by the cosine and by a learner.
 
-    The queries are sorted by their gain in average precision, and four of them are taken
-    at equal distances.
+    The queries are sorted by their gain in average precision. Four of them are taken at
+    equal distances.
     """
     places = load_places()
     known = places.target < 35  # as on the landing page

@@ -353,7 +353,8 @@ class Mixture(Composite):
         learned, start = sides.similarity(self.learned), sides.similarity(self.start)
         scale = np.ones((len(learned), 1), dtype=learned.dtype)
         if self.same_items:
-            mixed = (1 - a) * sides.queries(self.learned) + a * sides.queries(self.start)
+            learned_queries = sides.queries(self.learned)
+            mixed = (1 - a) * learned_queries + a * sides.queries(self.start)
             scale[:, 0] = inverse(np.sqrt(row_dots(mixed, mixed)))
         S = np.empty_like(learned)
         for batch in gen_batches(len(S), max(1, BLOCK // S.shape[1])):
