@@ -21,7 +21,7 @@ from sklearn_simlearn.index.backends._visit cimport (
     leave_picks, sink
 )
 from sklearn_simlearn.index.backends._score cimport (
-    fetch_dense, fetch_row, keep_likely, score_rows
+    MISS, fetch_row, score_hybrid, score_rows
 )
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
@@ -49,10 +49,6 @@ cdef enum:
 # Number of sums that are compared before the limit is updated.
 cdef enum:
     STEP = 1024
-
-# Number of postings that are read in the time of fetching an item.
-cdef enum:
-    MISS = 128
 
 LIST = np.dtype(
     [(name, "f8") for name in ("weight", "bound", "worth", "rest")]
@@ -265,6 +261,7 @@ cdef void visit(
     """
     cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1), place
     cdef bint is_first = v.n_found[0] < v.k
+    cdef Py_ssize_t n_candidates
     cdef int64_t one
     if not bound(
         v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
@@ -296,9 +293,11 @@ cdef void visit(
         leave_picks(v)
     if v.bounds == NULL and find_limit(v, best_scores[0]) <= v.origin:
         take_wordless(v, block, excluded, best_scores)
-    score_candidates(
-        v, prune(v, find_limit(v, best_scores[0]), block, excluded), block, values,
-        query, best_scores)
+    n_candidates = prune(v, find_limit(v, best_scores[0]), block, excluded)
+    if v.bounds == NULL:
+        score_candidates(v, n_candidates, block, values, query, best_scores)
+    else:
+        score_hybrid(v, n_candidates, values, query, best_scores)
     if v.n_summed > v.n_walked // 2:
         v.share[0] = min(v.share[0], max(v.share[0] * 0.8, 0.05))
     elif v.n_summed < v.n_walked // 32:
@@ -360,7 +359,7 @@ cdef void take_wordless(
 cdef Py_ssize_t prune(
     Visit* v, int32_t limit, Block block, const int64_t[::1] excluded
 ) noexcept nogil:
-    """Build a heap of the items whose sum is at least `limit`; return their number."""
+    """Find the items whose sum is at least `limit`; return their number."""
     cdef Py_ssize_t n_candidates = 0, i
     cdef int32_t n_large = 0, place
     if limit <= 65535:
@@ -372,8 +371,6 @@ cdef Py_ssize_t prune(
             v.candidates[n_candidates].sum = v.sums[place]
             v.candidates[n_candidates].place = place
             n_candidates += 1
-    for i in range(n_candidates // 2 - 1, -1, -1):
-        sink(v.candidates, n_candidates, i, v.candidates[i])
     return n_candidates
 
 
@@ -381,29 +378,22 @@ cdef void score_candidates(
     Visit* v, Py_ssize_t n_candidates, Block block, const floating* values,
     const floating* query, floating* best_scores,
 ) noexcept nogil:
-    """Score candidates, largest sum first, until the others are not among the best.
-
-    An item with a dense part is scored by its sparse part, too, if the score of its
-    dense part does not exclude it.
-    """
+    """Score candidates, largest sum first, until the others are not among the best."""
     cdef int64_t[N_GROUP] group
-    cdef Py_ssize_t n_group
+    cdef Py_ssize_t n_group, i
     cdef int32_t place
+    for i in range(n_candidates // 2 - 1, -1, -1):
+        sink(v.candidates, n_candidates, i, v.candidates[i])
     while n_candidates > 0 and v.candidates[0].sum >= find_limit(v, best_scores[0]):
         n_group = 0
         while n_candidates > 0 and n_group < N_GROUP:
             place = v.candidates[0].place
             group[n_group] = place
-            if v.bounds == NULL:
-                fetch_row(v, place, values)
-            else:
-                fetch_dense(v, place, sizeof(floating))
+            fetch_row(v, place, values)
             v.n_summed += MISS + block.indptr[place + 1] - block.indptr[place]
             n_group += 1
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
-        if v.bounds != NULL and v.n_found[0] == v.k:
-            n_group = keep_likely(v, n_group, group, best_scores[0])
         score_rows(v, n_group, group, values, query, best_scores)
 
 

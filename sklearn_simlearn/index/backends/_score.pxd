@@ -8,11 +8,21 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._rows cimport dots, prefetch_row
 from sklearn_simlearn.index.backends._top cimport push
-from sklearn_simlearn.index.backends._visit cimport Visit, bound_words
+from sklearn_simlearn.index.backends._visit cimport Visit, bound_words, find_limit
 
 # Number of items that are scored in parallel.
 cdef enum:
     N_LANES = 4
+
+# Number of postings that are read in the time of fetching an item.
+cdef enum:
+    MISS = 128
+
+# Hybrid items are scored in N_ROUNDS rounds, those with larger sums first. Dense parts
+# are loaded AHEAD items before they are read.
+cdef enum:
+    N_ROUNDS = 4
+    AHEAD = 4
 
 
 cdef inline floating add_dense(
@@ -26,32 +36,6 @@ cdef inline floating add_dense(
         <const floating*>v.dense_items + place * v.n_dense, 1, v.n_dense,
         <const floating*>v.dense_query, &more)
     return total + more
-
-
-cdef inline void fetch_dense(
-    const Visit* v, int64_t place, Py_ssize_t n_bytes
-) noexcept nogil:
-    """Prefetch the dense part of an item, whose numbers take `n_bytes` bytes each."""
-    prefetch_row(
-        <const char*>v.dense_items + place * v.n_dense * n_bytes, v.n_dense * n_bytes)
-
-
-cdef inline Py_ssize_t keep_likely(
-    const Visit* v, Py_ssize_t n, int64_t* places, floating worst
-) noexcept nogil:
-    """Keep items that may be among the best, by the scores of their dense parts.
-
-    `worst` is the k-th score so far. Return the number of items.
-    """
-    cdef double epsilon = FLT_EPSILON if floating is float else DBL_EPSILON
-    cdef double score
-    cdef Py_ssize_t i, n_kept = 0
-    for i in range(n):
-        score = add_dense(v, places[i], <floating>0)
-        if score + 4 * epsilon * fabs(score) + bound_words(v, places[i]) >= worst:
-            places[n_kept] = places[i]
-            n_kept += 1
-    return n_kept
 
 
 cdef inline void fetch_row(
@@ -105,3 +89,60 @@ cdef inline void score_rows(
                 add_dense(v, places[first + lane], total[lane]),
                 v.first_row + places[first + lane])
         first += N_LANES
+
+
+cdef inline void score_hybrid(
+    Visit* v, Py_ssize_t n_candidates, const floating* values, const floating* query,
+    floating* best_scores,
+) noexcept nogil:
+    """Score candidates with a dense part, in rounds by their sums."""
+    cdef int32_t turn, limit, least, top = 0
+    cdef Py_ssize_t i, n_left, n_now
+    for i in range(n_candidates):
+        top = max(top, v.candidates[i].sum)
+    for turn in range(N_ROUNDS - 1, -1, -1):
+        limit = find_limit(v, best_scores[0])
+        least = limit + max(top - limit, 0) * turn // N_ROUNDS
+        n_left = n_now = 0
+        for i in range(n_candidates):
+            if v.candidates[i].sum >= least:
+                v.found[n_now] = v.candidates[i].place
+                n_now += 1
+            else:
+                v.candidates[n_left] = v.candidates[i]
+                n_left += 1
+        n_candidates = n_left
+        score_round(v, n_now, limit, values, query, best_scores)
+
+
+cdef inline void score_round(
+    Visit* v, Py_ssize_t n, int32_t limit, const floating* values,
+    const floating* query, floating* best_scores,
+) noexcept nogil:
+    """Score the items that were found; sparse parts only of those that may be best."""
+    cdef Py_ssize_t i, n_bytes = v.n_dense * sizeof(floating)
+    cdef int64_t place
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch_row(
+                <const char*>v.dense_items + v.found[i + AHEAD] * n_bytes, n_bytes)
+        place = v.found[i]
+        if v.sums[place] < limit:
+            continue
+        v.n_summed += MISS
+        if v.n_found[0] < v.k or is_likely(v, place, best_scores[0]):
+            v.n_summed += MISS + v.indptr[place + 1] - v.indptr[place]
+            score_rows(v, 1, &place, values, query, best_scores)
+            limit = find_limit(v, best_scores[0])
+
+
+cdef inline bint is_likely(
+    const Visit* v, int64_t place, floating worst
+) noexcept nogil:
+    """Return whether an item may be among the best, by the score of its dense part.
+
+    `worst` is the k-th score so far.
+    """
+    cdef double epsilon = FLT_EPSILON if floating is float else DBL_EPSILON
+    cdef double score = add_dense(v, place, <floating>0)
+    return score + 4 * epsilon * fabs(score) + bound_words(v, place) >= worst

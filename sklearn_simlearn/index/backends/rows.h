@@ -80,11 +80,11 @@ SIMLEARN_ENCODE(encode_double, double)
 SIMLEARN_PEAK(peak_float, float)
 SIMLEARN_PEAK(peak_double, double)
 
-/* Load the beginning of a row from memory; the processor prefetches the rest. */
+/* Load a row from memory; of a long row the beginning, as the processor loads the rest. */
 static inline void prefetch_row(const void *row, ptrdiff_t n_bytes)
 {
 #ifdef __GNUC__
-    const ptrdiff_t last = n_bytes < 512 ? n_bytes : 512;
+    const ptrdiff_t last = n_bytes < 2048 ? n_bytes : 2048;
     for (ptrdiff_t i = 0; i < last; i += 64)
         __builtin_prefetch((const char *)row + i);
 #else
