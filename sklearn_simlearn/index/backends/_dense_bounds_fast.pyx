@@ -1,4 +1,4 @@
-"""Bounds of the scores of all items of a block; see `_dense_codes_fast`."""
+"""Bounds of the scores of items of a block; see `_dense_codes_fast`."""
 
 from cython cimport floating
 from libc.float cimport DBL_MIN, FLT_MIN
@@ -19,12 +19,14 @@ def bound_items(
     Block block,
     Graded graded,
     const floating[:, ::1] items,        # in: items of the block
+    Py_ssize_t first,                    # in: first item to bound, a multiple of GROUP
+    Py_ssize_t n_items,                  # in: number of items to bound
     floating[:, ::1] products,           # scratch
     float[:, ::1] tops,                  # scratch: query, group
     float[:, ::1] bounds,                # out: query, item
     double[:, ::1] ranges,               # out: of each query
 ):
-    """Compute upper bounds of the scores of all items of a block.
+    """Compute upper bounds of the scores of some items of a block.
 
     A score is at most bound * unit + error. The ranges of a query are a mean bound, the
     largest bound, the unit and the error.
@@ -33,12 +35,12 @@ def bound_items(
     cdef Py_ssize_t query, group
     cdef double unit, tiny = FLT_MIN if floating is float else DBL_MIN
     cdef bint is_coded = has_codes(queries, block)
-    span.first, span.n_items, span.n_features = 0, items.shape[0], items.shape[1]
+    span.first, span.n_items, span.n_features = first, n_items, items.shape[1]
     span.bounds, span.tops, span.stride = &bounds[0, 0], &tops[0, 0], bounds.shape[1]
     with nogil:
-        bound_span(span, Q, queries, block, graded, &items[0, 0], &products[0, 0])
+        bound_span(span, Q, queries, block, graded, &items[first, 0], &products[0, 0])
         if graded.is_used:
-            bound_outliers(span, Q, queries, block, graded, &items[0, 0])
+            bound_outliers(span, Q, queries, block, graded, &items[first, 0])
         for query in range(Q.shape[0]):
             ranges[query, 0] = <float>find_mean(&bounds[query, 0], span.n_items)
             ranges[query, 1] = tops[query, 0]
@@ -62,18 +64,25 @@ cdef void bound_outliers(
 ) noexcept nogil:
     """Replace the bounds of items whose graded codes give no bound by products."""
     cdef Py_ssize_t query, i, place, n = span.n_features
+    cdef Py_ssize_t begin = 0, end = graded.outliers.shape[0]
     cdef double unit
     cdef floating product
-    for i in range(graded.outliers.shape[0]):
-        prefetch_row(items + graded.outliers[i] * n, n * sizeof(floating))
+    # Outliers ascend.
+    while begin < end and graded.outliers[begin] < span.first:
+        begin += 1
+    while end > begin and graded.outliers[end - 1] >= span.first + span.n_items:
+        end -= 1
+    for i in range(begin, end):
+        place = graded.outliers[i] - span.first
+        prefetch_row(items + place * n, n * sizeof(floating))
     for query in range(Q.shape[0]):
         unit = queries.lengths[query] * block.longest
-        for i in range(graded.outliers.shape[0]):
-            place = graded.outliers[i]
+        for i in range(begin, end):
+            place = graded.outliers[i] - span.first
             dots(items + place * n, 1, n, &Q[query, 0], &product)
             span.bounds[place] = <float>(product / unit if is_normal(unit) else 0)
-        for i in range(graded.outliers.shape[0]):
-            place = graded.outliers[i] // GROUP * GROUP
+        for i in range(begin, end):
+            place = (graded.outliers[i] - span.first) // GROUP * GROUP
             find_tops(
                 span.bounds + place, min(GROUP, span.n_items - place),
                 span.tops + place // GROUP)

@@ -248,3 +248,4 @@ def check_grades(arrays, n_features, length):
     n_words = sum(count_words(int(n), grade) for grade, n in enumerate(grades))
     check(items.shape[1] == n_words + 1, "'graded' does not fit 'grades'")
     check_range(outliers, length, "outliers")
+    check((outliers[1:] > outliers[:-1]).all(), "'outliers' must ascend")

@@ -31,6 +31,9 @@ from sklearn_simlearn.index.backends._split_fast import split_rows
 # Bounds of the items of a block are stored in tiles of this length.
 TILE = 1_024
 
+# Number of items whose codes are interleaved.
+GROUP = 64
+
 # Beginning of the names of the arrays of the dense part.
 DENSE = "dense_"
 
@@ -61,8 +64,9 @@ class HybridItems(InvertedFile):
         Largest number of items per block of the inverted file, at most 65536.
     """
 
-    # The bounds of this number of queries take 16 MiB.
-    _n_queries = 16
+    # The bounds of this number of queries take 12 MiB. It is a multiple of 6, since
+    # kernels compute the bounds of 6 queries at a time.
+    _n_queries = 48
 
     # The scores of dense parts lie close together, so few words can be skipped.
     _share = 0.05
@@ -114,7 +118,7 @@ class HybridItems(InvertedFile):
         return self._split(Q)
 
     def _bound_dense(self, Q):
-        return _Bounds(self._dense, Q)
+        return _Bounds(self._dense, Q, max(self._lengths))
 
     def add(self, D, *, n_threads=1):
         """Append items as new rows."""
@@ -189,9 +193,9 @@ class HybridItems(InvertedFile):
 class _Bounds:
     """Dense items and bounds of their scores, for blocks in ascending order of rows."""
 
-    def __init__(self, dense, Q):
+    def __init__(self, dense, Q, max_length):
         self._Q, self._blocks = Q, dense._read()
-        self._rows, self._arrays, self._ranges = slice(0, 0), (), None
+        self._held, self._arrays, self._graded = slice(0, 0), (), Graded()
         self._is_coded = dense.n_features in CODED
         n_words = -(-dense.n_features // 4) if self._is_coded else 0
         nothing = np.zeros(len(Q) + 1, dtype=np.int64)
@@ -200,39 +204,42 @@ class _Bounds:
         if self._is_coded and len(Q) <= N_QUERIES_GRADED:
             self._units = np.empty(Q.shape, dtype=np.float32)
             unit_queries(Q, self._units)
-        self._stride = -(-max(dense._lengths) // TILE) * TILE
+        # Bounds begin at a group, which may begin before the block.
+        stride = -(-(max_length + GROUP) // TILE) * TILE
+        self._bounds = MEMORY.bounds(len(Q), stride)
 
     def __call__(self, rows, is_listed):
         """Return items; and bounds, the place of the first one, and their ranges."""
-        while self._rows.stop < rows.stop:
-            self._rows, self._arrays = next(self._blocks)
-            self._ranges = None
-        first = rows.start - self._rows.start
-        items = self._arrays[0][first : rows.stop - self._rows.start]
+        while self._held.stop < rows.stop:
+            self._held, self._arrays = next(self._blocks)
+            if self._units is not None and not is_listed:
+                self._graded = grade(self._units, self._arrays[5:], INSTRUCTIONS)
+        first, last = rows.start - self._held.start, rows.stop - self._held.start
+        items = self._arrays[0]
         if is_listed:
-            return (items,)
-        if self._ranges is None:
-            self._bound_block()
-        return items, self._bounds, first, self._ranges
+            return (items[first:last],)
+        begin = first // GROUP * GROUP
+        ranges = self._find_bounds(begin, last)
+        return items[first:last], self._bounds, first - begin, ranges
 
-    def _bound_block(self):
-        n_queries = len(self._Q)
+    def _find_bounds(self, begin, last):
+        """Set the bounds of items of the dense block, and return their ranges."""
+        n_queries, stride = len(self._Q), self._bounds.shape[1]
         items, longest, *codes = self._arrays[:5]
-        graded = Graded()
-        if self._units is not None:
-            graded = grade(self._units, self._arrays[5:], INSTRUCTIONS)
-        self._bounds = bounds = MEMORY.bounds(n_queries, self._stride)
-        self._ranges = np.empty((n_queries, 4))
+        ranges = np.empty((n_queries, 4))
         is_blas = not (self._is_coded and codes[0].size)
         with one_blas_thread() if is_blas else nullcontext():
             bound_items(
                 self._Q,
                 self._queries,
                 Block(0, np.empty(0, dtype=np.uint8), longest[0], *codes),
-                graded,
+                self._graded,
                 items,
+                begin,
+                last - begin,
                 np.empty((n_queries, TILE), dtype=items.dtype),
-                np.empty((n_queries, bounds.shape[1] // 64), dtype=np.float32),
-                bounds,
-                self._ranges,
+                np.empty((n_queries, stride // GROUP), dtype=np.float32),
+                self._bounds,
+                ranges,
             )
+        return ranges

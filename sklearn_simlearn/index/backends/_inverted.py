@@ -27,8 +27,9 @@ from sklearn_simlearn.index.backends._inverted_fast import (
 # shorter. The dense part of a hybrid index has a block per span.
 BLOCKS_PER_SPAN = 4
 
-# Largest number of entries of an array that is kept for the next search.
+# Largest number of entries of an array that is kept for the next search, and of bounds.
 MOST_KEPT = 2**20
+MOST_BOUNDS = 2**22
 
 
 class _Memory(threading.local):
@@ -62,7 +63,7 @@ class _Memory(threading.local):
         kept = self._bounds
         if kept.shape[0] < n_queries or kept.shape[1] < n_items:
             kept = np.empty((n_queries, n_items), dtype=np.float32)
-            if kept.size <= MOST_KEPT:
+            if kept.size <= MOST_BOUNDS:
                 self._bounds = kept
         return kept
 
