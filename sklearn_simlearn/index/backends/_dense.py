@@ -1,5 +1,6 @@
 """Exact search of dense items."""
 
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -55,6 +56,27 @@ SMALLEST = 1e-140
 
 # Number of items whose codes are interleaved.
 GROUP = 64
+
+# Scratch memory for more results is not kept. Others take about 1 MiB per thread.
+MOST_RESULTS = 1_000
+
+
+class _Memory(threading.local):
+    """Scratch memory of the last search of each thread, which the next one reuses."""
+
+    def __init__(self):
+        self._scratch, self._size = None, None
+
+    def scratch(self, *size):
+        """Return scratch memory for numbers of threads, queries, items and results."""
+        if size[-1] > MOST_RESULTS:
+            return Scratch(*size)
+        if size != self._size:
+            self._scratch, self._size = Scratch(*size), size
+        return self._scratch
+
+
+MEMORY = _Memory()
 
 
 class DenseItems(BlockedItems):
@@ -112,25 +134,25 @@ class DenseItems(BlockedItems):
             INSTRUCTIONS > 0 or len(Q) <= N_QUERIES_PLAIN
         )
         n_words = -(-self.n_features // 4) if is_coded else 0
-        k = scores.shape[1]
+        k, longest = scores.shape[1], max(self._lengths)
         # The kernel starts its own threads.
         with nullcontext() if is_coded else one_blas_thread():
             for first in range(0, len(Q), N_QUERIES):
                 chunk = slice(first, first + N_QUERIES)
                 part, offsets = Q[chunk], excluded[0][first : first + N_QUERIES + 1]
                 queries = Queries(part, n_words, INSTRUCTIONS, offsets, excluded[1])
-                scratch = Scratch(n_threads, len(part), max(self._lengths), k)
+                scratch = MEMORY.scratch(n_threads, len(part), longest, k)
                 products, *heaps = make_heaps(n_threads, len(part), k, self.dtype)
                 is_graded = is_coded and len(part) <= N_QUERIES_GRADED
                 if is_graded:
                     units = np.empty(part.shape, dtype=np.float32)
                     unit_queries(part, units)
                 for block_rows, block in self._read():
-                    items, longest, *codes = block[:5]
+                    items, unit, *codes = block[:5]
                     find_best(
                         part,
                         queries,
-                        Block(block_rows.start, alive[block_rows], longest[0], *codes),
+                        Block(block_rows.start, alive[block_rows], unit[0], *codes),
                         grade(units, block[5:], INSTRUCTIONS)
                         if is_graded
                         else Graded(),

@@ -21,12 +21,12 @@ cdef extern from *:
         static int32_t name(const real *scores, int32_t n, real limit, int32_t *out)\\
         {                                                                           \\
             int32_t n_found = 0, i = 0;                                             \\
-            for (; i + 32 <= n; i += 32) {                                          \\
+            for (; i + 16 <= n; i += 16) {                                          \\
                 int32_t any = 0;                                                    \\
-                for (int j = 0; j < 32; j++)                                        \\
+                for (int j = 0; j < 16; j++)                                        \\
                     any |= scores[i + j] > limit;                                  \\
                 if (any)                                                            \\
-                    for (int j = 0; j < 32; j++) {                                  \\
+                    for (int j = 0; j < 16; j++) {                                  \\
                         out[n_found] = i + j; /* overwritten unless counted */      \\
                         n_found += scores[i + j] > limit;                           \\
                     }                                                               \\
