@@ -17,8 +17,8 @@ import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._visit cimport (
-    DONE, Candidate, List, Visit, add_codes, begin_sums, bound, find_limit, find_sums,
-    leave_picks, sink
+    DONE, Candidate, CodeRow, List, Visit, add_postings, add_rows, begin_sums, bound,
+    find_limit, find_sums, leave_picks, make_row, sink
 )
 from sklearn_simlearn.index.backends._score cimport (
     MISS, fetch_row, score_hybrid, score_rows
@@ -41,6 +41,10 @@ cdef enum:
 cdef enum:
     HAS_WORD = 1
     IS_DONE = 2
+
+# Number of rows that are added at a time.
+cdef enum:
+    N_ROWS = 8
 
 # Number of items that are prefetched at a time.
 cdef enum:
@@ -284,10 +288,10 @@ cdef void visit(
         score_rows(v, v.n_picks, v.picks, values, query, best_scores)
     if v.n_found[0] == v.k:
         walk_down_to(v, v.share[0] * (best_scores[0] - v.low), block)
-    if is_first:
-        # The sums are more exact now. Score the largest ones first: a high k-th score
-        # leaves few candidates.
-        leave_picks(v)
+    leave_picks(v)
+    if is_first and v.bounds != NULL:
+        # Sums with all words are more exact. Score the largest ones first: a high k-th
+        # score leaves few candidates.
         pick(v, block, excluded)
         score_rows(v, v.n_picks, v.picks, values, query, best_scores)
         leave_picks(v)
@@ -306,9 +310,29 @@ cdef void visit(
 
 cdef void walk_down_to(Visit* v, double rest, Block block) noexcept nogil:
     """Read lists until the other lists add at most `rest`."""
+    cdef Py_ssize_t first = v.next_list
     while v.next_list < v.n_lists and v.lists[v.next_list].rest > rest:
-        v.n_walked += walk_list(v, v.next_list, block)
+        v.n_walked += v.lists[v.next_list].cost
         v.next_list += 1
+    walk(v, first, v.next_list, block)
+
+
+cdef void walk(Visit* v, Py_ssize_t first, Py_ssize_t last, Block block) noexcept nogil:
+    """Add some lists to the sums."""
+    cdef CodeRow[N_ROWS] rows
+    cdef int32_t n_rows = 0, constant = 0, n_items = <int32_t>block.rows.shape[1]
+    cdef Py_ssize_t i
+    for i in range(first, last):
+        if v.lists[i].is_row:
+            rows[n_rows] = make_row(&block.rows[v.lists[i].begin, 0], v.lists[i].factor)
+            constant += (v.lists[i].constant >> 8) + 1
+            n_rows += 1
+        if n_rows == N_ROWS or (n_rows > 0 and i == last - 1):
+            add_rows(rows, n_rows, n_items, <uint16_t>constant, v.sums)
+            n_rows = constant = 0
+    for i in range(first, last):
+        if not v.lists[i].is_row:
+            walk_list(v, i, block)
 
 
 cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogil:
@@ -342,9 +366,8 @@ cdef void take_wordless(
     cdef Py_ssize_t i
     for place in range(n_items):
         v.marks[place] = IS_DONE if v.sums[place] == DONE else 0
+    walk(v, v.next_list, v.n_lists, block)
     for i in range(v.n_lists):
-        if i >= v.next_list:
-            walk_list(v, i, block)
         mark_list(&v.lists[i], block, v.marks)
     v.next_list = v.n_lists
     for place in range(n_items):
@@ -368,6 +391,7 @@ cdef Py_ssize_t prune(
     for i in range(n_large):
         place = v.found[i]
         if is_eligible(v, place, block, excluded):
+            prefetch(&v.indptr[place])
             v.candidates[n_candidates].sum = v.sums[place]
             v.candidates[n_candidates].place = place
             n_candidates += 1
@@ -423,25 +447,20 @@ cdef inline bint is_eligible(
         block.first_row + place, &excluded[0], v.excluded_begin, v.excluded_end)
 
 
-cdef inline int64_t walk_list(Visit* v, Py_ssize_t i, Block block) noexcept nogil:
-    """Add a list to the sums, and prefetch a later one; return the cost."""
+cdef inline void walk_list(Visit* v, Py_ssize_t i, Block block) noexcept nogil:
+    """Add postings to the sums, and prefetch later ones."""
     cdef const List* walked = &v.lists[i]
     cdef const List* ahead = walked + 2
-    cdef uint16_t* sums = v.sums
-    cdef int32_t factor = walked.factor, constant = walked.constant
     cdef Py_ssize_t p
     if i + 2 < v.n_lists and not ahead.is_row:
         for p in range(ahead.begin, ahead.begin + min(ahead.length, 1024), 32):
             prefetch(&block.places[p])
         for p in range(ahead.begin, ahead.begin + min(ahead.length, 1024), 64):
             prefetch(&block.codes[p])
-    if walked.is_row:
-        add_codes(&block.rows[walked.begin, 0], walked.length, factor, constant, sums)
-    else:
-        for p in range(walked.begin, walked.begin + walked.length):
-            sums[block.places[p]] += <uint16_t>(
-                (factor * block.codes[p] + constant) >> 8)
-    return walked.cost
+    add_postings(
+        make_row(&block.codes[walked.begin], walked.factor),
+        &block.places[walked.begin], walked.length,
+        <uint16_t>((walked.constant >> 8) + 1), v.sums)
 
 
 cdef inline void mark_list(

@@ -17,8 +17,14 @@ cdef enum:
 
 
 cdef extern from "sums.h":
-    void add_codes(
-        const uint8_t* codes, int32_t n, int32_t factor, int32_t constant,
+    ctypedef struct CodeRow:
+        pass
+    CodeRow make_row(const uint8_t* codes, int32_t factor) noexcept nogil
+    void add_postings(
+        CodeRow row, const uint16_t* places, int32_t n, uint16_t constant,
+        uint16_t* sums) noexcept nogil
+    void add_rows(
+        const CodeRow* rows, int32_t n_rows, int32_t n, uint16_t constant,
         uint16_t* sums) noexcept nogil
     void fill_sums(uint16_t* sums, int32_t n, uint16_t value) noexcept nogil
     uint16_t start_sum(

@@ -1,26 +1,33 @@
-/* Loops over the 16-bit sums of the inverted file; header only. */
+/* Loops over the 16-bit sums of the inverted file; header only.
+ *
+ * There is a version of the loops for AVX-512, one for AVX2 and one for other
+ * processors.
+ */
 #ifndef SIMLEARN_SUMS_H
 #define SIMLEARN_SUMS_H
 
 #include "simd.h"
 
-/* sums[i] += (factor * codes[i] + constant) / 256, or one more.
- *
- * All operations use 16 bits, for which there are vector instructions: the magnitude of
- * a product is rounded down, and then the sign is applied.
- */
-SIMLEARN_CLONES
-static void add_codes(const uint8_t *codes, int32_t n, int32_t factor, int32_t constant,
-                      uint16_t *sums)
+/* Codes of all items for a word. */
+typedef struct {
+    const uint8_t *codes;
+    uint16_t magnitude, sign;
+} CodeRow;
+
+/* Return a row of which code c adds (factor * c) / 256, or less by at most 1. */
+static inline CodeRow make_row(const uint8_t *codes, int32_t factor)
 {
     const uint16_t magnitude = (uint16_t)(factor < 0 ? -factor : factor);
-    const uint16_t sign = factor < 0 ? 0xffff : 0;
-    const uint16_t bias = (uint16_t)((constant >> 8) + (factor > 0) - sign);
-    for (int32_t i = 0; i < n; i++) {
-        uint16_t code = (uint16_t)(codes[i] << 8);
-        uint16_t part = (uint16_t)(((uint32_t)code * magnitude) >> 16);
-        sums[i] += (uint16_t)((part ^ sign) + bias);
-    }
+    const CodeRow row = {codes, magnitude, factor < 0 ? 0xffff : 0};
+    return row;
+}
+
+/* All operations use 16 bits, for which there are vector instructions: the magnitude of
+ * a product is rounded down, and then the sign is applied. */
+static inline uint16_t part_of_code(CodeRow row, int32_t i)
+{
+    const uint16_t code = (uint16_t)(row.codes[i] << 8);
+    return (uint16_t)(((uint32_t)code * row.magnitude) >> 16) ^ row.sign;
 }
 
 /* sums[i] = value */
@@ -58,68 +65,99 @@ static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t 
     return n_found;
 }
 
-/* Positions of the sums of at least `limit`, in order; returns their number.
- *
- * `limit` is at least 1. Compilers leave the plain loop scalar. The vectors of GCC and
- * Clang are two to three instructions per 8 or 16 sums: SSE2 and AVX2 compare signed
- * numbers only, so both sides are moved down by 2^15. GCC splits vectors that are wider
- * than those of the processor into single sums, so there is a function per width. They
- * are not inlined, so a test can look at their instructions.
- */
+/* Compilers leave a plain loop over sums scalar. The vectors of GCC and Clang are two to
+ * three instructions per 8 sums: SSE2 compares signed numbers only, so both sides are
+ * moved down by 2^15. */
 #ifdef __GNUC__
-#define SIMLEARN_FIND_SUMS(name, n_lanes)                                            \
-    typedef int16_t name##_vector __attribute__((vector_size(2 * n_lanes)));         \
-    typedef uint64_t name##_words __attribute__((vector_size(2 * n_lanes)));         \
-    SIMLEARN_TARGET static inline int name##_any(const uint16_t *sums, int32_t n,    \
-                                                 uint16_t limit)                     \
-    {                                                                                \
-        const int16_t least = (int16_t)(limit - 1 - 32768);                          \
-        name##_vector any = {0}, part;                                               \
-        for (int32_t i = 0; i < n; i += n_lanes) {                                   \
-            __builtin_memcpy(&part, sums + i, sizeof part); /* of any alignment */   \
-            any |= (name##_vector)((part ^ (int16_t)INT16_MIN) > least);             \
-        }                                                                            \
-        const name##_words words = (name##_words)any;                                \
-        uint64_t bits = 0;                                                           \
-        for (int i = 0; i < n_lanes / 4; i++)                                        \
-            bits |= words[i];                                                        \
-        return bits != 0;                                                            \
-    }                                                                                \
-    SIMLEARN_TARGET __attribute__((noinline, unused)) static int32_t name(           \
-        const uint16_t *sums, int32_t n, uint16_t limit, int32_t *out)               \
-    {                                                                                \
-        int32_t n_found = 0, i = 0;                                                  \
-        for (; i + 128 <= n; i += 128)                                               \
-            if (name##_any(sums + i, 128, limit))                                    \
-                for (int32_t j = i; j < i + 128; j += n_lanes)                       \
-                    if (name##_any(sums + j, n_lanes, limit))                        \
-                        n_found =                                                    \
-                            append_large(sums, j, j + n_lanes, limit, n_found, out); \
-        return append_large(sums, i, n, limit, n_found, out);                        \
+typedef int16_t SumVector __attribute__((vector_size(16)));
+typedef uint64_t SumWords __attribute__((vector_size(16)));
+
+static inline int any_large(const uint16_t *sums, int32_t n, uint16_t limit)
+{
+    const int16_t least = (int16_t)(limit - 1 - 32768);
+    SumVector any = {0}, part;
+    for (int32_t i = 0; i < n; i += 8) {
+        __builtin_memcpy(&part, sums + i, sizeof part); /* of any alignment */
+        any |= (SumVector)((part ^ (int16_t)INT16_MIN) > least);
     }
+    const SumWords words = (SumWords)any;
+    return (words[0] | words[1]) != 0;
+}
+
+__attribute__((noinline)) static int32_t find_sums_plain(
+    const uint16_t *sums, int32_t n, uint16_t limit, int32_t *out)
+{
+    int32_t n_found = 0, i = 0;
+    for (; i + 128 <= n; i += 128)
+        if (any_large(sums + i, 128, limit))
+            for (int32_t j = i; j < i + 128; j += 8)
+                if (any_large(sums + j, 8, limit))
+                    n_found = append_large(sums, j, j + 8, limit, n_found, out);
+    return append_large(sums, i, n, limit, n_found, out);
+}
+#else
+#define find_sums_plain(sums, n, limit, out) append_large(sums, 0, n, limit, 0, out)
+#endif
 
 #define SIMLEARN_TARGET
-SIMLEARN_FIND_SUMS(find_sums_16, 8)
-#undef SIMLEARN_TARGET
-#ifdef __x86_64__
+#define SIMLEARN_NAME(name) name##_plain
+#include "sums_loop.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define SIMLEARN_TARGET __attribute__((target("avx512bw")))
+#define SIMLEARN_NAME(name) name##_avx512
+#define SIMLEARN_VECTOR __m512i
+#define SIMLEARN_LOAD(from) _mm512_loadu_si512(from)
+#define SIMLEARN_REPEAT(number) _mm512_set1_epi16(number)
+#define SIMLEARN_MAX(a, b) _mm512_max_epu16(a, b)
+#define SIMLEARN_AT_LEAST(a, b) _mm512_cmpge_epu16_mask(a, b)
+#include "sums_loop.h"
+
+/* A mask of bytes; the lower one of each sum is used. */
 #define SIMLEARN_TARGET __attribute__((target("avx2")))
-SIMLEARN_FIND_SUMS(find_sums_32, 16)
-#undef SIMLEARN_TARGET
-#endif
+#define SIMLEARN_NAME(name) name##_avx2
+#define SIMLEARN_VECTOR __m256i
+#define SIMLEARN_LOAD(from) _mm256_loadu_si256((const __m256i *)(from))
+#define SIMLEARN_REPEAT(number) _mm256_set1_epi16(number)
+#define SIMLEARN_MAX(a, b) _mm256_max_epu16(a, b)
+#define SIMLEARN_AT_LEAST(a, b)                                                 \
+    ((uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi16(SIMLEARN_MAX(a, b), a)) & \
+     0x55555555u)
+#include "sums_loop.h"
+
+#define SIMLEARN_CALL(name, ...)                                               \
+    (__builtin_cpu_supports("avx512bw") ? name##_avx512(__VA_ARGS__)           \
+     : __builtin_cpu_supports("avx2")   ? name##_avx2(__VA_ARGS__)             \
+                                        : name##_plain(__VA_ARGS__))
+#else
+#define SIMLEARN_CALL(name, ...) name##_plain(__VA_ARGS__)
 #endif
 
+/* Positions of the sums of at least `limit`, in order; returns their number. `limit` is
+ * at least 1. */
 static inline int32_t find_sums(const uint16_t *sums, int32_t n, uint16_t limit,
                                 int32_t *out)
 {
-#if defined(__GNUC__) && defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return find_sums_32(sums, n, limit, out);
-#endif
-#ifdef __GNUC__
-    return find_sums_16(sums, n, limit, out);
-#else
-    return append_large(sums, 0, n, limit, 0, out);
-#endif
+    return SIMLEARN_CALL(find_sums, sums, n, limit, out);
+}
+
+/* sums[places[i]] += the part of code i + constant */
+static inline void add_postings(CodeRow row, const uint16_t *places, int32_t n,
+                                uint16_t constant, uint16_t *sums)
+{
+    SIMLEARN_CALL(add_postings, row, places, n, constant, sums);
+}
+
+/* sums[i] += the parts of the codes of all rows + constant */
+static inline void add_rows(const CodeRow *rows, int32_t n_rows, int32_t n,
+                            uint16_t constant, uint16_t *sums)
+{
+    for (; n_rows >= 4; n_rows -= 4, rows += 4, constant = 0)
+        SIMLEARN_CALL(add_four, rows, n, constant, sums);
+    for (; n_rows > 0; n_rows--, rows++, constant = 0)
+        SIMLEARN_CALL(add_one, rows, n, constant, sums);
 }
 
 #endif
