@@ -5,6 +5,9 @@ from numbers import Number
 
 import numpy as np
 
+# Types of ids and booleans.
+PLAIN = frozenset((int, float, bool, str, bytes, np.int64, np.int32, np.str_, np.bool))
+
 
 def read_exclude(exclude, ids, n_results):
     """Return the rows to exclude from each result, as concatenated lists.
@@ -73,7 +76,10 @@ def split_filter(filter, n_results):
     if isinstance(filter, str | bytes | Mapping | Set):
         pass
     elif isinstance(filter, Sequence):
-        if any(part is None or _is_filter(part) for part in filter):
+        # A list of ids may be long, so its elements are not checked one by one.
+        if not PLAIN.issuperset(map(type, filter)) and any(
+            part is None or _is_filter(part) for part in filter
+        ):
             filter = PerQuery(filter)
     elif isinstance(filter, np.ndarray) and filter.ndim == 2:
         filter = PerQuery(filter)

@@ -1,6 +1,7 @@
 """Filters: dicts on metadata, lists of ids and masks, for all queries or for each."""
 
 from datetime import UTC, date, datetime
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -240,8 +241,9 @@ def test_few_allowed_items_are_scored_directly(kind, n_allowed, dtype, rng):
         best = np.flatnonzero(kept)[:20]
         expected_scores[i, : len(best)] = scores[i, best]
         expected_ids[i, : len(best)] = ids[i, best]
-    for filter in (allowed, mask, rng.permutation(allowed)):
-        scores, ids = index.search(X[:5], 20, filter=filter, exclude=exclude)
-        assert_array_equal(ids, expected_ids)
-        assert_array_equal(scores, expected_scores)
+    filters = allowed, mask, rng.permutation(allowed), allowed.tolist()
+    for filter, k in product(filters, (3, 20)):
+        scores, ids = index.search(X[:5], k, filter=filter, exclude=exclude)
+        assert_array_equal(ids, expected_ids[:, :k])
+        assert_array_equal(scores, expected_scores[:, :k])
         assert scores.dtype == dtype

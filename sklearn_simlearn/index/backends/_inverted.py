@@ -114,8 +114,9 @@ class InvertedFile(BlockedItems):
     # adapted per query.
     _share = 0.25
 
-    # Scoring an item takes as long as the search of this number of items.
-    _cost_of_item = _cost_in_batch = 40
+    # If at most one item in this number is listed, the kernel reads only these items,
+    # or only their sums.
+    _cost_of_item = _cost_in_batch = 20
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         self._find_best(Q, alive, excluded, n_threads, scores, rows, listed)

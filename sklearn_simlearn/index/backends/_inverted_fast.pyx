@@ -17,8 +17,11 @@ import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._visit cimport (
-    DONE, Candidate, CodeRow, List, Visit, add_postings, add_rows, begin_sums, bound,
-    find_limit, find_sums, leave_picks, make_row, sink
+    DONE, Candidate, List, Visit, begin_sums, bound, find_limit, find_sums, leave_picks,
+    sink
+)
+from sklearn_simlearn.index.backends._walk cimport (
+    IS_DONE, mark_list, walk, walk_down_to
 )
 from sklearn_simlearn.index.backends._score cimport (
     MISS, fetch_row, score_hybrid, score_rows
@@ -36,15 +39,6 @@ cdef enum:
 # Number of codes of a row that are added in the time of one posting.
 cdef enum:
     CODES_PER_POSTING = 8
-
-# Marks of items.
-cdef enum:
-    HAS_WORD = 1
-    IS_DONE = 2
-
-# Number of rows that are added at a time.
-cdef enum:
-    N_ROWS = 8
 
 # Number of items that are prefetched at a time.
 cdef enum:
@@ -198,9 +192,10 @@ cdef void start_visit(
     v.excluded_begin = queries.excluded_start[query]
     v.excluded_end = queries.excluded_start[query + 1]
     v.best_rows, v.n_found, v.share = best_rows, n_found, &queries.share[query]
-    if block.is_listed:
-        score_listed(&v, block, first, queries.excluded, query_row, &best_scores[0])
-        return
+    v.n_items = <int32_t>(block.indptr.shape[0] - 1)
+    v.places = &block.places[0] if block.places.shape[0] > 0 else NULL
+    v.codes = &block.codes[0] if block.codes.shape[0] > 0 else NULL
+    v.rows = &block.rows[0, 0] if block.rows.shape[0] > 0 else NULL
     v.sums, v.marks = &scratch.sums[t, 0], &scratch.marks[t, 0]
     v.found, v.candidates = &scratch.found[t, 0], &scratch.candidates[t, 0]
     v.pick_sums, v.picks = &scratch.pick_sums[t, 0], &scratch.picks[t, 0]
@@ -209,7 +204,10 @@ cdef void start_visit(
     v.n_lists = list_postings(
         queries.indptr[query], queries.indptr[query + 1], queries.words, query_values,
         block, steps, v.lists)
-    visit(&v, block, first, queries.excluded, query_row, &best_scores[0])
+    if block.is_listed:
+        visit_listed(&v, block, first, queries.excluded, query_row, &best_scores[0])
+    else:
+        visit(&v, block, first, queries.excluded, query_row, &best_scores[0])
 
 
 cdef Py_ssize_t list_postings(
@@ -283,11 +281,11 @@ cdef void visit(
     if is_first:
         # The first half of the possible gain shows which items are likely to score
         # high.
-        walk_down_to(v, v.lists[0].rest / 2.0, block)
+        walk_down_to(v, v.lists[0].rest / 2.0)
         pick(v, block, excluded)
         score_rows(v, v.n_picks, v.picks, values, query, best_scores)
     if v.n_found[0] == v.k:
-        walk_down_to(v, v.share[0] * (best_scores[0] - v.low), block)
+        walk_down_to(v, v.share[0] * (best_scores[0] - v.low))
     leave_picks(v)
     if is_first and v.bounds != NULL:
         # Sums with all words are more exact. Score the largest ones first: a high k-th
@@ -306,33 +304,6 @@ cdef void visit(
         v.share[0] = min(v.share[0], max(v.share[0] * 0.8, 0.05))
     elif v.n_summed < v.n_walked // 32:
         v.share[0] = min(v.share[0] * 1.25, 0.9)
-
-
-cdef void walk_down_to(Visit* v, double rest, Block block) noexcept nogil:
-    """Read lists until the other lists add at most `rest`."""
-    cdef Py_ssize_t first = v.next_list
-    while v.next_list < v.n_lists and v.lists[v.next_list].rest > rest:
-        v.n_walked += v.lists[v.next_list].cost
-        v.next_list += 1
-    walk(v, first, v.next_list, block)
-
-
-cdef void walk(Visit* v, Py_ssize_t first, Py_ssize_t last, Block block) noexcept nogil:
-    """Add some lists to the sums."""
-    cdef CodeRow[N_ROWS] rows
-    cdef int32_t n_rows = 0, constant = 0, n_items = <int32_t>block.rows.shape[1]
-    cdef Py_ssize_t i
-    for i in range(first, last):
-        if v.lists[i].is_row:
-            rows[n_rows] = make_row(&block.rows[v.lists[i].begin, 0], v.lists[i].factor)
-            constant += (v.lists[i].constant >> 8) + 1
-            n_rows += 1
-        if n_rows == N_ROWS or (n_rows > 0 and i == last - 1):
-            add_rows(rows, n_rows, n_items, <uint16_t>constant, v.sums)
-            n_rows = constant = 0
-    for i in range(first, last):
-        if not v.lists[i].is_row:
-            walk_list(v, i, block)
 
 
 cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogil:
@@ -366,9 +337,9 @@ cdef void take_wordless(
     cdef Py_ssize_t i
     for place in range(n_items):
         v.marks[place] = IS_DONE if v.sums[place] == DONE else 0
-    walk(v, v.next_list, v.n_lists, block)
+    walk(v, v.next_list, v.n_lists)
     for i in range(v.n_lists):
-        mark_list(&v.lists[i], block, v.marks)
+        mark_list(v, &v.lists[i])
     v.next_list = v.n_lists
     for place in range(n_items):
         if not v.marks[place] and is_eligible(v, place, block, excluded):
@@ -385,9 +356,12 @@ cdef Py_ssize_t prune(
     """Find the items whose sum is at least `limit`; return their number."""
     cdef Py_ssize_t n_candidates = 0, i
     cdef int32_t n_large = 0, place
-    if limit <= 65535:
-        n_large = find_sums(
-            v.sums, <int32_t>(block.indptr.shape[0] - 1), <uint16_t>limit, v.found)
+    if block.is_listed:
+        for i in range(block.listed.shape[0]):
+            v.found[n_large] = <int32_t>block.listed[i]
+            n_large += v.sums[block.listed[i]] >= limit
+    elif limit <= 65535:
+        n_large = find_sums(v.sums, v.n_items, <uint16_t>limit, v.found)
     for i in range(n_large):
         place = v.found[i]
         if is_eligible(v, place, block, excluded):
@@ -421,6 +395,33 @@ cdef void score_candidates(
         score_rows(v, n_group, group, values, query, best_scores)
 
 
+cdef void visit_listed(
+    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
+    const floating* query, floating* best_scores,
+) noexcept nogil:
+    """Update the heap of one query with the listed items of a block.
+
+    Postings are read only if this takes less time than reading the listed items.
+    """
+    cdef int64_t n_listed = block.listed.shape[0], cost = 0
+    cdef Py_ssize_t i
+    for i in range(v.n_lists):
+        cost += v.lists[i].cost
+    if v.n_dense > 0 or cost > n_listed * (
+        MISS + block.indptr[v.n_items] // v.n_items
+    ) or not bound(
+        v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
+        FLT_MIN if floating is float else DBL_MIN,
+    ):
+        score_listed(v, block, values, excluded, query, best_scores)
+        return
+    begin_sums(v, v.n_items)
+    walk_down_to(v, v.share[0] * best_scores[0] if v.n_found[0] == v.k else 0.0)
+    score_candidates(
+        v, prune(v, find_limit(v, best_scores[0]), block, excluded), block, values,
+        query, best_scores)
+
+
 cdef void score_listed(
     Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
     const floating* query, floating* best_scores,
@@ -445,35 +446,6 @@ cdef inline bint is_eligible(
 ) noexcept nogil:
     return block.alive[place] and not is_listed(
         block.first_row + place, &excluded[0], v.excluded_begin, v.excluded_end)
-
-
-cdef inline void walk_list(Visit* v, Py_ssize_t i, Block block) noexcept nogil:
-    """Add postings to the sums, and prefetch later ones."""
-    cdef const List* walked = &v.lists[i]
-    cdef const List* ahead = walked + 2
-    cdef Py_ssize_t p
-    if i + 2 < v.n_lists and not ahead.is_row:
-        for p in range(ahead.begin, ahead.begin + min(ahead.length, 1024), 32):
-            prefetch(&block.places[p])
-        for p in range(ahead.begin, ahead.begin + min(ahead.length, 1024), 64):
-            prefetch(&block.codes[p])
-    add_postings(
-        make_row(&block.codes[walked.begin], walked.factor),
-        &block.places[walked.begin], walked.length,
-        <uint16_t>((walked.constant >> 8) + 1), v.sums)
-
-
-cdef inline void mark_list(
-    const List* marked, Block block, uint8_t* marks
-) noexcept nogil:
-    """Mark the items of a list; all items if it is a row."""
-    cdef Py_ssize_t p
-    if marked.is_row:
-        for p in range(marked.length):
-            marks[p] |= HAS_WORD
-    else:
-        for p in range(marked.begin, marked.begin + marked.length):
-            marks[block.places[p]] |= HAS_WORD
 
 
 def finish_search(

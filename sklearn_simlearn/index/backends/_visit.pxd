@@ -58,6 +58,10 @@ cdef struct Visit:
     int64_t first_row  # of the block
     const int32_t* indptr  # items of the block as rows
     const int32_t* words
+    int32_t n_items
+    const uint16_t* places  # postings of the block
+    const uint8_t* codes
+    const uint8_t* rows
     Py_ssize_t k
     int64_t excluded_begin
     int64_t excluded_end
