@@ -4,6 +4,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def check_target(path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name another file")
     _check_writable(path.parent)
+    _check_name(path)
 
 
 def check_folder(folder: Path) -> None:
@@ -46,6 +48,7 @@ def check_folder(folder: Path) -> None:
     elif folder.exists():
         raise ValueError(f"{folder} is not a folder: name another one")
     _check_writable(folder if folder.is_dir() else folder.parent)
+    _check_name(folder)
 
 
 def _check_writable(folder):
@@ -54,6 +57,12 @@ def _check_writable(folder):
             pass
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+def _check_name(path):
+    """Raise if a name is too long, which `Path.exists` does not report from 3.14 on."""
+    with suppress(FileNotFoundError):
+        path.stat()
 
 
 # -- results --
