@@ -33,13 +33,12 @@ from sklearn_simlearn.angular._encoder import QueryMatrices, to_dense
 from sklearn_simlearn.base import TripletLearner
 
 # Shares of the query in its surrogate that the hold-out tries.
-SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 # Largest number of references in a fold, and of candidates of a reference. They bound
-# the cost of the hold-out. Queries of known classes need near references. With 500, the
-# hold-out underestimates the gain.
+# the cost of the hold-out. Queries of known classes need near references.
 FOLD_LIMIT = Limit(references=250, candidates=30)
-FOLD_LIMIT_OF_KNOWN = Limit(references=1000, candidates=30)
+FOLD_LIMIT_OF_KNOWN = Limit(references=1600, candidates=30)
 
 # Smallest tolerance in a fold. More precision does not change the choice.
 FOLD_TOL = 0.1
@@ -379,7 +378,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         )
         if not blocks:
             return
-        for form in ("diagonal", "full") if self.matrix == "auto" else (self.matrix,):
+        for form in ("full", "diagonal") if self.matrix == "auto" else (self.matrix,):
             tol = max(self.tol, FOLD_TOL)
             dual = self._make_dual(rows, references, blocks, form, tol)
             for task in dual.tasks():
