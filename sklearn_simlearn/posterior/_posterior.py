@@ -246,15 +246,19 @@ def _read_classes(relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Probabilities(Encoder):
+class Probabilities(Composite):
     """Class probabilities of rows; queries are encoded as items."""
 
     rows: Encoder
     posterior: Posterior
 
-    def items(self, X: Matrix) -> np.ndarray:
+    is_symmetric = True
+
+    def combine(self, rows: Encodings) -> np.ndarray:
         """Return one row of probabilities per sample, in double precision."""
-        return self.posterior.of(self.rows.items(X))
+        if self.rows.is_symmetric:
+            return self.posterior.of(rows(self.rows))
+        return self.posterior.of(self.rows.items(rows.X))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 import warnings
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -24,6 +24,9 @@ RIDGE_SHARPNESS = 20.0
 # of sums over `BLOCK` rows in single precision.
 LANDMARK_RIDGE = 0.03
 BLOCK = 1024
+
+# Steps of k-means from landmarks drawn at random. More steps change little.
+N_STEPS = 5
 
 # Smallest spread of the rows. If rows are closer to each other, a kernel of their true
 # spread would amplify rounding errors.
@@ -163,7 +166,7 @@ class Ridge(Posterior):
             gram = self._kernel(rows)
             gram[np.diag_indices_from(gram)] += RIDGE
         else:
-            self.landmarks = rows[_draw_evenly(labels, n_landmarks, rng)]
+            self.landmarks = _find_landmarks(rows, labels, n_landmarks, rng)
             gram, is_class = self._sum_landmarks(rows, is_class)
         # LAPACK overwrites column-major arrays, such as the transpose.
         factor = linalg.cho_factor(gram.T, overwrite_a=True, check_finite=False)
@@ -208,11 +211,44 @@ class Classified(Posterior):
         return np.asarray(self.classifier.predict_proba(rows), dtype=np.float64)
 
 
-def _draw_evenly(labels, n, rng):
-    """Return n rows, spread evenly over the classes."""
+def _find_landmarks(rows, labels, n, rng):
+    """Return n rows, spread evenly over the classes, or centres of dense rows there.
+
+    The centres are those of k-means within each class, scaled to unit length.
+    """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    return np.sort(order[np.linspace(0, len(labels) - 1, n).astype(np.intp)])
+    drawn = order[np.linspace(0, len(labels) - 1, n).astype(np.intp)]
+    if sparse.issparse(rows):
+        return rows[np.sort(drawn)]
+    return np.concatenate(
+        [
+            _find_centres(rows[order[slice(*bounds)]], rows[own])
+            for own, *bounds in _split_by_class(drawn, labels[drawn], labels[order])
+        ]
+    )
+
+
+def _split_by_class(drawn, of_drawn, sorted_labels):
+    """Yield the drawn rows of each class, and where the class starts and ends."""
+    classes, first = np.unique(of_drawn, return_index=True)
+    starts = np.searchsorted(sorted_labels, classes)
+    ends = np.searchsorted(sorted_labels, classes, side="right")
+    return zip(np.split(drawn, first[1:]), starts, ends, strict=True)
+
+
+def _find_centres(rows, centres):
+    """Return the centres after some steps of k-means by the cosine."""
+    for _ in range(N_STEPS):
+        nearest = np.argmax(rows @ centres.T, axis=1)
+        members = sparse.csr_array(
+            (np.ones(len(rows), rows.dtype), nearest, np.arange(len(rows) + 1)),
+            shape=(len(rows), len(centres)),
+        )
+        sums = members.T @ rows
+        is_empty = np.bincount(nearest, minlength=len(centres)) == 0
+        centres = np.where(is_empty[:, None], centres, unit_rows(sums))
+    return centres
 
 
 def _one_hot(labels):
