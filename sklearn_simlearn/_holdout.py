@@ -364,7 +364,10 @@ class Judge:
         results, _ = self._weigh(candidates, baseline, **options)
         gain, error = results["gain"][best], results["error"][best]
         if self.is_judged and candidates[best] != baseline and len(self.measures) > 1:
-            gain, error = self._cross_choose(starts, baseline, options)
+            # In folds whose others choose the start, the gain is 0. Then the error of
+            # these gains is too small for the chosen candidate.
+            gain, crossed = self._cross_choose(starts, baseline, options)
+            error = max(error, crossed)
         attributes = {
             "holdout_gain_": float(gain),
             "holdout_error_": float(error),
