@@ -392,6 +392,23 @@ def test_rank_1_counts_among_the_samples_to_learn_from(share_right):
     assert_allclose(results["gain_at_1"][1], share_right - 1, atol=0.02)
 
 
+def test_one_fold_stops_at_a_perfect_candidate_and_skips_hopeless_ones():
+    y = np.repeat(np.arange(10), 300)
+    seen = []
+
+    def path(train, rng):
+        for candidate, encoder in noisy_path(noises)(train, rng):
+            seen.append(candidate)
+            yield candidate, encoder
+
+    noises = [0.45, 0.9, 0.4, 0.01, 0.3]
+    choice = choose_among(path, y, "samples")
+    assert choice.candidate == Candidate(0.01)
+    assert seen[-1] == choice.candidate
+    judged = choice.attributes["holdout_results_"]["candidates"]
+    assert judged == [START, Candidate(0.45), Candidate(0.4), Candidate(0.01)]
+
+
 def test_candidates_that_a_fold_lacks_are_skipped():
     y = np.repeat(np.arange(20), 10)
     n_calls = 0

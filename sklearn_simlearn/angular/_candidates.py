@@ -1,5 +1,6 @@
 """Choice of the references of the angular ranker, and of their candidates."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -188,6 +189,7 @@ def choose_candidates(
 ) -> list[Block]:
     """Return blocks of triplets of each relevant with each irrelevant candidate."""
     blocks = []
+    sides: Iterable[tuple[np.ndarray, np.ndarray]]
     # 1 for relevant, 0 for irrelevant, -1 for junk and the reference itself
     for batch, _, kinds in relevance.batches(indices):
         if how in ("nearest", "hard"):

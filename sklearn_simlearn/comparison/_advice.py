@@ -1,6 +1,7 @@
 """Advice on the similarity to use, from the measurements of a comparison."""
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn_simlearn._core.statistics import (
     mean_interval,
     paired_test,
 )
-from sklearn_simlearn.comparison._comparison import Comparison, Result
+from sklearn_simlearn.comparison._comparison import Comparison, Result, measure_row
 from sklearn_simlearn.comparison._task import Task
 
 # Significance level.
@@ -24,6 +25,11 @@ MIN_RATIO, LONG_FIT = 3.0, 10.0
 
 # Smallest difference in precision at rank 1 that is mentioned.
 MIN_LEAD = 0.001
+
+# The advice mentions that queries are slow if they take this number of times as long as
+# those of the best baseline. Then it measures a form with fewer landmarks.
+SLOW_QUERY = 5.0
+N_COMPACT = 200
 
 
 class Difference(NamedTuple):
@@ -112,6 +118,9 @@ class Advice:
 
     in_sets : Result or None
         Similarity for sets of queries with a larger mean average precision.
+
+    compact : Result or None
+        The chosen similarity with fewer landmarks, if its queries are slow.
     """
 
     chosen: Result
@@ -122,6 +131,7 @@ class Advice:
     better_at_1: Result | None = None
     faster: tuple[Faster, ...] = ()
     in_sets: Result | None = None
+    compact: Result | None = None
 
 
 def advise(comparison: Comparison, task: Task) -> Advice | None:
@@ -148,7 +158,34 @@ def advise(comparison: Comparison, task: Task) -> Advice | None:
         _find_better_at_1(chosen, [*baselines, *ours]),
         _find_faster(chosen, [*baselines, *ours], units),
         together,
+        _measure_compact(chosen, baseline, task),
     )
+
+
+def compare_query_times(chosen: Result, baseline: Result | None) -> float | None:
+    """Return the ratio of the times of a query, if the chosen similarity is slow."""
+    if baseline is None or chosen is baseline:
+        return None
+    ours, theirs = chosen.measured.query_seconds, baseline.measured.query_seconds
+    if ours is None or theirs is None or ours < SLOW_QUERY * theirs:
+        return None
+    return ours / theirs
+
+
+def _measure_compact(chosen, baseline, task):
+    """Return the chosen similarity with few landmarks; None if it has no use."""
+    is_slow = compare_query_times(chosen, baseline) is not None
+    n_landmarks = getattr(chosen.measured.estimator, "n_landmarks", 0)
+    if not is_slow or n_landmarks <= N_COMPACT:
+        return None
+
+    def make(task):
+        return chosen.row.make(task).set_params(n_landmarks=N_COMPACT)
+
+    row = replace(chosen.row, name=f"n_landmarks={N_COMPACT}", make=make)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return measure_row(row, task, lambda *_: None)
 
 
 def _compare(best, baseline, ours, units):

@@ -114,7 +114,7 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                comparison.results.append(_measure(row, task, show))
+                comparison.results.append(measure_row(row, task, show))
             except Exception as error:  # a row that fails does not end the comparison
                 comparison.left_out[row.name] = f"failed: {describe_error(error)}"
         for warning in caught:
@@ -159,7 +159,8 @@ def _shorten(text):
     return textwrap.shorten(text, MAX_NOTE, placeholder=" ...")
 
 
-def _measure(row, task, show):
+def measure_row(row: Row, task: Task, show: Callable[..., None]) -> Result:
+    """Fit a row and measure it on the held-out samples."""
     task = row.find_task(task)
     estimator = row.make(task)
     X, y = task.X_train, task.y_train

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_simlearn._core.choice import describe_choice
 from sklearn_simlearn._core.statistics import say_p
-from sklearn_simlearn.comparison._advice import LEVEL, Advice
+from sklearn_simlearn.comparison._advice import LEVEL, Advice, compare_query_times
 from sklearn_simlearn.comparison._comparison import Comparison
 
 # Columns of a terminal.
@@ -15,11 +15,6 @@ WIDTH = 80
 
 # With fewer queries or objects, a sentence points out that results are uncertain.
 FEW_UNITS = 30
-
-
-# The advice mentions that queries are slow if they take this number of times as long as
-# those of the best baseline.
-SLOW_QUERY = 5.0
 
 
 def explain(advice: Advice) -> list[str]:
@@ -92,20 +87,21 @@ def _explain_faster(advice):
 
 
 def _explain_query(advice):
-    if advice.difference is None or advice.chosen is advice.baseline:
+    ratio = compare_query_times(advice.chosen, advice.baseline)
+    if ratio is None:
         return None
-    ours, theirs = (
-        result.measured.query_seconds for result in (advice.chosen, advice.baseline)
+    ours = advice.chosen.measured.query_seconds
+    text = (
+        f"A query of {advice.chosen.row.name} takes {1e6 * ours:.0f} us, {ratio:.0f} "
+        f"times as long as with {advice.baseline.row.name}."
     )
-    if ours is None or theirs is None or ours < SLOW_QUERY * theirs:
-        return None
-    remedy = ""
-    if hasattr(advice.chosen.measured.estimator, "n_landmarks"):
-        remedy = " A smaller n_landmarks makes queries faster."
-    return (
-        f"A query of {advice.chosen.row.name} takes {1e6 * ours:.0f} us, "
-        f"{ours / theirs:.0f} times as long as with {advice.baseline.row.name}.{remedy}"
-    )
+    if advice.compact is not None:
+        seconds = advice.compact.measured.query_seconds
+        text += (
+            f" With {advice.compact.row.name}, it takes {1e6 * seconds:.0f} us, and "
+            f"the mAP is {advice.compact.mean_average_precision:.3f}."
+        )
+    return text
 
 
 def _explain_sets(advice):

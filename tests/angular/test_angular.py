@@ -443,6 +443,30 @@ def test_junk_and_distractors(clusters):
     assert_array_equal(chosen[20][1], np.setdiff1d(np.arange(65), np.arange(15, 30)))
 
 
+def test_candidates_are_drawn_evenly(rng):
+    kinds = rng.integers(-1, 2, (2000, 150)).astype(np.int8)
+    kinds[0], kinds[1] = 1, -1
+    for n in (20, 60):
+        drawn = _candidates._draw(rng, kinds, 1, n)
+        for row, columns in zip(kinds, drawn, strict=True):
+            pool = np.flatnonzero(row == 1)
+            assert len(columns) == min(n, len(pool))
+            assert (np.diff(columns) > 0).all()
+            assert np.isin(columns, pool).all()
+        # About 50 of 150 columns are of the kind.
+        count = np.bincount(np.concatenate(drawn), minlength=150)
+        assert_allclose(count, count.mean(), rtol=0.2)
+
+
+@pytest.mark.parametrize("size", [11, 19, 21, 40])
+def test_ranks_are_drawn_evenly(size, rng):
+    ranks = _candidates._draw_ranks(np.full(5000, size), 10, rng)
+    assert (np.diff(ranks, axis=1) > 0).all()
+    count = np.bincount(ranks.ravel(), minlength=size)
+    assert len(count) == size
+    assert_allclose(count, 50_000 / size, rtol=0.15)
+
+
 # -- the learned similarity --
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
@@ -186,6 +187,26 @@ def test_nothing_to_compare_with(base):
         assert "There is no other similarity to compare it with." in words
     sets = [plant("5 together", base, in_sets=True)]
     assert advise(Comparison(sets), Bunch(split="samples")) is None
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1.0])
+def test_slow_queries_are_compared_with_few_landmarks(seconds):
+    X, y = load_digits(return_X_y=True)
+    task = make_task(X, y, None, "samples", 0)
+    rows = [row for row in ROWS if row.name in ("cosine", "class posteriors")]
+    comparison = compare(task, rows, lambda *_: None)
+    comparison.results[1].measured.query_seconds = seconds
+    advice = advise(comparison, task)
+    words = " ".join(explain(advice))
+    if seconds < 1:
+        assert advice.compact is None
+        assert "A query of class posteriors" not in words
+    else:
+        assert advice.compact.measured.estimator.n_landmarks == 200
+        score = advice.compact.mean_average_precision
+        assert 0.95 < score < advice.chosen.mean_average_precision + 0.01
+        assert "With n_landmarks=200, it takes" in words
+        assert f"the mAP is {score:.3f}." in words
 
 
 # -- lines --
