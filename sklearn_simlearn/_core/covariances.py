@@ -6,6 +6,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import linalg, sparse
 from sklearn.utils import gen_batches
 
@@ -47,19 +48,24 @@ class Moments(NamedTuple):
     total: np.ndarray
 
 
-def estimate_moments(rows: np.ndarray, relevance: Relevance) -> Moments:
+def estimate_moments(
+    rows: np.ndarray, relevance: Relevance, precision: DTypeLike = np.float64
+) -> Moments:
     """Return the moments of samples.
 
     The columns of a relevance matrix are classes, and a sample may be in several. A
     sample without a class is a separate class. Pairs need not form classes: the
     differences of relevant samples have the covariance 2 W.
+
+    Products within a block of samples of classes are summed in `precision`, then in
+    double precision.
     """
     if isinstance(relevance, PairRelevance):
         return _moments_of_pairs(rows, relevance.pairs)
-    return _moments_of_classes(rows, relevance.memberships.tocoo())
+    return _moments_of_classes(rows, relevance.memberships.tocoo(), precision)
 
 
-def _moments_of_classes(rows, members):
+def _moments_of_classes(rows, members, precision):
     """Return sums of squares of the analysis of variance: (two-covariance-moments)."""
     n_rows, n_features = rows.shape
     alone = np.flatnonzero(np.bincount(members.row, minlength=n_rows) == 0)
@@ -80,7 +86,7 @@ def _moments_of_classes(rows, members):
 
     within = np.zeros((n_features, n_features))
     for batch in _blocks(n, n_features):
-        rest = rows[of[batch]].astype(np.float64)
+        rest = rows[of[batch]].astype(precision)
         rest -= means[label[batch]]
         within += rest.T @ rest
     weighted = np.sqrt(size)[:, None] * (means - mean)

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from sklearn_simlearn._core.covariances import (
     Coordinates,
@@ -168,7 +169,9 @@ class Path:
         start = Start.fit(relevance.items_of(X))
         yield START, QuerySets(start)
 
-        directions, moments = learn_moments(start.items(X), relevance, rng)
+        # Products of a block may have the precision of the rows if W is shrunk.
+        precision = X.dtype if min(self.shrinkages) >= SHRINKAGES[0] else np.float64
+        directions, moments = learn_moments(start.items(X), relevance, rng, precision)
         base: Encoder = start
         if directions is not None:
             base = Chain(start, directions.astype(X.dtype))
@@ -227,11 +230,15 @@ def learn_plain(
 
 
 def learn_moments(
-    rows: Matrix, relevance: Relevance, rng: np.random.Generator
+    rows: Matrix,
+    relevance: Relevance,
+    rng: np.random.Generator,
+    precision: DTypeLike = np.float64,
 ) -> tuple[Affine | None, Moments]:
     """Return the leading directions of the rows, and the moments of projected rows."""
     directions = principal_directions(rows, rng)
-    return directions, estimate_moments(project(rows, directions), relevance)
+    rows = project(rows, directions)
+    return directions, estimate_moments(rows, relevance, precision)
 
 
 def true_share(nominal: float, deviation: float, moments: Moments) -> float:
