@@ -3,19 +3,16 @@
 How many labels does a query need?
 ==================================
 
-A ranking SVM per query needs labelled candidates for every query. If there are few
+A ranking SVM for each query needs labelled candidates for each query. With few
 candidates, it ranks worse than the cosine.
 :class:`~sklearn_simlearn.AngularBilinearRanker` also keeps the angle between the
-learned weights and the cosine small. This example measures how many candidates are
-needed for a gain, and which weight of the angle is best. The maths is in the :ref:`User
-Guide <angular>`.
+learned weights and those of the cosine small. This example measures how many candidates
+are needed for a gain, and which weight of the angle is best. The maths is in the
+:ref:`User Guide <angular>`.
 """
 
-# %%
-# Data
-# ----
-# The data are digits after PCA, whose axes have different meanings, so that it makes
-# sense to weight them. The baseline is the cosine.
+# %% Data ---- The data are digits after PCA. The principal axes have different
+# meanings, so it makes sense to weight them. The baseline is the cosine.
 
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA

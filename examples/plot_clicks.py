@@ -3,16 +3,13 @@
 What can be learned from clicks?
 ================================
 
-A log of clicks shows which document people chose for which query. The clicks become
-judgements, and :class:`~sklearn_simlearn.OASIS` learns from them how to compare
-vectors.
+A log of clicks shows which documents people chose for a query. This example turns the
+clicks into judgements, from which :class:`~sklearn_simlearn.OASIS` learns how to
+compare vectors.
 """
 
-# %%
-# A log
-# -----
-# No public log can be redistributed, so a log is generated: people type the name of a
-# category and click on some of its definitions. One click in ten is on a wrong one.
+# %% A log ----- This example generates a log: people type the name of a category and
+# click on some of its definitions. One click in ten is on a random definition.
 
 import numpy as np
 
@@ -53,10 +50,9 @@ y = judgements_from_table(
 )
 print(y)
 
-# %%
-# Learn from three quarters of the queries
-# ----------------------------------------
-# The others are new queries. They are judged by the true categories, not by clicks.
+# %% Learn from three quarters of the queries ----------------------------------------
+# The other queries are new. Their results are evaluated by the true categories, not by
+# clicks.
 
 from sklearn.model_selection import train_test_split
 

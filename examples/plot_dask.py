@@ -3,10 +3,10 @@
 What changes on a Dask cluster?
 ===============================
 
-Only the place of the computation changes. A grid search gives the same scores, and a
-search returns the same neighbours in the same order. Here the cluster consists of two
-workers in this process; a real cluster is used in the same way. See the :ref:`User
-Guide <scaling>`.
+A Dask cluster changes only the place of the computation. A grid search gives the same
+scores, and a search returns the same neighbours in the same order. Here the cluster
+consists of two workers in this process; a real cluster is used in the same way. See the
+:ref:`User Guide <scaling>`.
 """
 
 # %%

@@ -4,10 +4,10 @@ Which items does an approximate index miss?
 ===========================================
 
 An inverted file of k-means lists reads only a few lists per query. This example
-measures the share of the true neighbours that it finds, and whether several inverted
-files from different starts find more with the same work.
-:class:`~sklearn_simlearn.index.SimilarityIndex` can use any index of FAISS; see the
-:ref:`User Guide <serving>`.
+measures the share of the true neighbours that such a search finds. It also tests
+whether several inverted files from different starts find more neighbours with the same
+work. :class:`~sklearn_simlearn.index.SimilarityIndex` can use any index of FAISS; see
+the :ref:`User Guide <serving>`.
 """
 
 # %%
@@ -30,24 +30,20 @@ patches = rng.permutation(patches[patches.std(axis=1) > 3])[:8200]
 X, queries = patches[200:], patches[:200]
 model = make_pipeline(StandardScaler(), PCA(16, random_state=0)).fit(X)
 
-# %%
-# Exact search
-# ------------
-# A transformer is compared by the cosine of its output.
+# %% Exact search ------------ For a transformer, the similarity is the cosine of its
+# output.
 
 from sklearn_simlearn.index import SimilarityIndex
 
 exact = SimilarityIndex(model, backend="dense").fit(X)
 _, truth = exact.search(queries, k=10)
 
-# %%
-# Inverted files
-# --------------
-# The number of lists that a query reads, `nprobe`, is an option of the search and can
-# be changed without building the index again. Recall is the share of the ten best items
-# that are found. Reading one list in ten finds nearly all. With the same `nprobe`,
-# three k-means trees find more than one; but one tree that reads as many lists as all
-# three finds as many items.
+# %% Inverted files -------------- The number of lists that a query reads, `nprobe`, is
+# an option of the search and can be changed without building the index again. Recall is
+# the share of the ten best items that are found. If a query reads one list in ten, it
+# finds nearly all of them. With the same `nprobe`, three k-means trees find more than
+# one tree. But if one tree reads as many lists as all three together, it finds as many
+# items.
 
 
 def measure(index, n_probes):

@@ -3,18 +3,16 @@
 Which photographs show the same spot?
 =====================================
 
-This example searches photographs, represented by counts of visual words, with an index,
-and plots the best results of a few queries. A search needs no labels; here, labels show
-which results are correct. The :ref:`User Guide <data>` describes how to prepare your
-own data.
+This example builds an index of photographs, which are represented by counts of visual
+words, and plots the best results of a few queries. A search needs no labels. Here,
+labels only show which results are correct. The :ref:`User Guide <data>` describes how
+to prepare your own data.
 """
 
-# %%
-# Photographs
-# -----------
-# The data show three directions at each of 23 places, with five views of each. The
-# views overlap, but differ in rotation, zoom and exposure. Each photograph is a
-# histogram that counts 200 small patterns, the visual words.
+# %% Photographs ----------- The photographs show 23 places in three directions each. We
+# call a direction a spot. Each spot has five views, which overlap but differ in
+# rotation, zoom and exposure. Each photograph is a histogram that counts 200 small
+# patterns, the visual words.
 
 from sklearn_simlearn.datasets import load_places
 
@@ -65,21 +63,16 @@ def show(ids, name):
 
 _ = show(ids, "Cosine of the counts")
 
-# %%
-# A better similarity
-# -------------------
-# A wall, a meadow or a curtain repeats one pattern many times, which then dominates the
-# counts. Square roots of the counts reduce this effect without learning.
+# %% A better similarity ------------------- A wall, a meadow or a curtain repeats one
+# pattern many times. This pattern then dominates the counts. Square roots of the counts
+# reduce this effect without learning.
 
 index = SimilarityIndex(CosineSimilarity(use_idf=False, power=0.5)).fit(X_database)
 _, better_ids = index.search(X_queries, k=8)
 _ = show(better_ids, "Cosine of the square roots of the counts")
 
-# %%
-# Evaluation
-# ----------
-# The plot shows how many of the four other views are found, as a mean over all 69
-# queries.
+# %% Evaluation ---------- The plot shows how many of the four other views are found, on
+# average over all 69 queries.
 
 import matplotlib.pyplot as plt
 

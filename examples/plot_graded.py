@@ -1,13 +1,13 @@
 """
-===================================
-How to learn from graded relevance?
-===================================
+=======================================
+How do you learn from graded relevance?
+=======================================
 
-For the definition of a lake, another lake is relevant, a river is less relevant, and a
-bread is not relevant. A relevance matrix represents this: columns are groups and
-themes, a text may have several of them, and weights define how much each counts
-(:ref:`targets`). This example compares learning from graded relevance with learning
-from one kind of label.
+If the query is the definition of a lake, another lake is relevant, a river is less
+relevant, and a bread is not relevant. A relevance matrix represents this. Its columns
+are groups and themes. A text may have several of them, and weights define how much each
+column counts (:ref:`targets`). This example compares learning from graded relevance
+with learning from one kind of label.
 """
 
 # %%
@@ -58,9 +58,9 @@ scores = {
     for name, model in models.items()
 }
 
-# %%
-# A learner of groups does not rank the rest of the theme, and a learner of themes mixes
-# the groups. The learner of grades keeps most of both gains and has the best order.
+# %% The learner of groups does not rank the rest of the theme first, and the learner of
+# themes mixes the groups. The learner of grades keeps most of both gains and has the
+# best order.
 
 import matplotlib.pyplot as plt
 

@@ -1,7 +1,7 @@
 """
-================
-How to choose C?
-================
+====================
+How do you choose C?
+====================
 
 Choose C by the rankings of samples that were not used for the fit. If future queries
 are of known classes, split the samples of each class. If they are of new classes, hold
@@ -60,14 +60,11 @@ searches = {
 for name, search in searches.items():
     print(f"{name}: C = {search.best_params_['C']:.2g}")
 
-# %%
-# Folds and test
-# --------------
-# Filled markers are means over the folds, with the standard deviation as error bars;
-# open markers are the test. The levels differ, since a fold has fewer classes or fewer
-# items than the test. The position of the maximum is what counts. In both cases the
-# folds find the maximum of the test. For new classes, the best ``C`` is twenty times
-# smaller.
+# %% Folds and test -------------- Filled markers show means over the folds, with the
+# standard deviation as error bars. Open markers show the test. The levels differ,
+# because a fold has fewer classes or fewer items than the test. Only the position of
+# the maximum matters. In both cases, the folds find the maximum of the test. For new
+# classes, the best ``C`` is twenty times smaller.
 
 import matplotlib.pyplot as plt
 

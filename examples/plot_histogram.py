@@ -3,20 +3,24 @@
 Which weight should a pair of counts have?
 ==========================================
 
-Hand-made similarities of histograms define by a formula how similar a count of
-:math:`j` in the query and a count of :math:`l` in the item are: by their product, their
-minimum or their difference. :class:`~sklearn_simlearn.HistogramRankSVM` learns a weight
-for each pair of counts instead. This example compares the rankings and shows what the
-weights reveal about the data. The maths is in the :ref:`User Guide <histogram>`.
+A hand-made similarity of histograms compares a count of :math:`j` in the query with a
+count of :math:`l` in the item by a formula: their product, their minimum or their
+difference. :class:`~sklearn_simlearn.HistogramRankSVM` learns a weight for each pair of
+counts instead. This example compares the rankings and shows what the weights reveal
+about the data. The maths is in the :ref:`User Guide <histogram>`.
 """
 
 # %%
 # Data
 # ----
-# We generate histograms by a known process. An image shows some of the words of its
-# object, each once; clutter, in which some words are far more frequent than others; and
-# a few words that a texture repeats many times. Four images each of 100 objects are for
-# training, those of 100 other objects for the test.
+# We generate histograms by a known process. An image shows
+#
+# - some of the words of its object, each once;
+# - clutter, in which some words are far more frequent than others;
+# - a few words that a texture repeats many times.
+#
+# Four images of each of 100 objects are for training. The images of 100 other objects
+# are for the test.
 
 import numpy as np
 
@@ -37,12 +41,9 @@ for histogram, label in zip(X, y, strict=True):
 X_train, y_train = X[y < 100], y[y < 100]
 X_test, y_test = X[y >= 100], y[y >= 100]
 
-# %%
-# Learning
-# --------
-# Held-out objects decide whether the learned similarity ranks better than the best
-# hand-made one, and choose the mixture of both. The problem is convex, and the solver
-# reports a bound of the distance to the minimum.
+# %% Learning -------- Held-out objects decide whether the learned similarity ranks
+# better than the best hand-made one, and choose the mixture of both. The problem is
+# convex, and the solver reports a bound on the distance to the minimum.
 
 from sklearn_simlearn import HistogramRankSVM
 
@@ -96,12 +97,15 @@ ax.invert_yaxis()
 # %%
 # Weights
 # -------
-# Only differences within a row change the ranking of a query, so the first entry of
-# each row is subtracted: the plot shows the gain of an item with a word that the query
-# has :math:`j` times. A word that both have once has the largest gain, since objects
-# show their words once, and larger counts gain less than in proportion (bursts). All
-# weights are smaller for the most frequent words (idf). A word that the query lacks
-# reduces the score of the item slightly (negative evidence).
+# Only differences within a row change the ranking of a query, so the plot subtracts the
+# first entry of each row. It then shows the gain of an item with a word that the query
+# has :math:`j` times. The learned weights reproduce three known rules:
+#
+# - A word that both have once has the largest gain, since objects show their words
+#   once. The gain of larger counts grows less than in proportion (burstiness).
+# - All weights are smaller for the most frequent words (idf).
+# - A word that the query lacks slightly reduces the score of the item (negative
+#   evidence).
 
 from sklearn_simlearn.display import WeightTableDisplay
 
@@ -141,12 +145,11 @@ ax.invert_yaxis()
 print(f"Share of the hand-made similarity: {models['learned'].share_}, which is")
 print(models["learned"].hand_made_)
 
-# %%
-# There is no gain over the best hand-made similarity here, and the hold-out detected
-# this. But you need not know which hand-made similarity is the best: the learned table
-# is as good. It represents bursts: a row has its largest weight if the item has a word
-# about as often as the query, and the weight then grows far less than a product of
-# counts.
+# %% On these photographs, learning does not improve on the best hand-made similarity,
+# and the hold-out detected this. But without knowing which hand-made similarity is
+# best, the learned table ranks as well. It represents bursts: a row has its largest
+# weight if the item has a word about as often as the query, and the weight grows far
+# less than a product of counts.
 
 fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")
 _ = WeightTableDisplay.from_estimator(table_alone, name="Bursts in photographs", ax=ax)

@@ -1,19 +1,17 @@
 """
-==========================
-How to search photographs?
-==========================
+==============================
+How do you search photographs?
+==============================
 
-This example goes from a folder of photographs to an index that is searched by example,
+This example builds an index from a folder of photographs, searches it by photographs,
 and compares several kinds of features. Each step is a transformer of
 :mod:`sklearn_simlearn.feature_extraction`. The :ref:`User Guide <images>` describes the
 steps.
 """
 
-# %%
-# A folder of photographs
-# -----------------------
-# Write photographs of places, which come with the package, to files, with one
-# sub-folder per spot. Each spot has five views. One more file is not an image.
+# %% A folder of photographs ----------------------- The package contains photographs of
+# places. We write them to files, with one sub-folder per spot. Each spot has five
+# views. One additional file is not an image.
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,10 +72,14 @@ for ax, path, found in zip(axes, paths[views], features, strict=True):
 # %%
 # Comparison of features
 # ----------------------
-# Half of the spots are used to learn vocabularies, and the others query each other. We
-# compare visual words of local features, vectors of the differences to few words
-# (VLAD), words that are blocks of the image, described by texture and colour,
-# histograms of colours, and Gist, the energies of filters in a grid.
+# Half of the spots are used to learn vocabularies. The photographs of the others query
+# each other. We compare
+#
+# - visual words of local features,
+# - VLAD, the differences between local features and a few words,
+# - words that are blocks of the image, described by texture and colour,
+# - histograms of colours, and
+# - Gist, the energies of filters in a grid.
 
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -132,10 +134,9 @@ ax.invert_yaxis()
 # descriptors and words, so few words are enough. Blocks and Gist are not invariant to
 # rotation, and the views are rotated. Colours take the least time.
 #
-# One pipeline, from files to results
-# -----------------------------------
-# All steps and a learner form one estimator. An index of this estimator takes files as
-# queries and returns files. The learner keeps tf-idf if it finds nothing better.
+# One pipeline, from files to results ----------------------------------- All steps and
+# a learner form one estimator. An index of this estimator takes files as queries and
+# returns files. If learning does not help, the learner keeps a hand-made similarity.
 
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn.index import SimilarityIndex

@@ -4,8 +4,8 @@ Should neighbouring words match?
 ================================
 
 In the cosine of tf-idf vectors, a word matches only itself, and its weight depends only
-on its frequency. If features are quantised to visual words, some get the word on the
-other side of a border, and the match is lost.
+on its frequency. If features are quantised to visual words, two similar features may
+get different words, and the match is lost.
 :class:`~sklearn_simlearn.SparseMahalanobisLearner` learns the weight of each word and
 the weight of a match between neighbouring words. The maths is in the :ref:`User Guide
 <mahalanobis>`.
@@ -34,12 +34,10 @@ data = make_visual_words(
 X_train, y_train = data.data[::2], data.target[::2]
 X_test, y_test = data.data[1::2], data.target[1::2]
 
-# %%
-# Number of neighbours
-# --------------------
-# Without neighbours, only the weights of the words are learned. Each neighbour that may
-# match recovers some of the lost matches, up to the three others of a group. Future
-# queries show the objects in the training data, so we pass ``holdout="samples"``.
+# %% Number of neighbours -------------------- Without neighbours, the learner learns
+# only the weights of the words. Each additional neighbour recovers some of the lost
+# matches, up to the three other words of a group. Future queries show the objects in
+# the training data, so we pass ``holdout="samples"``.
 
 import matplotlib.pyplot as plt
 

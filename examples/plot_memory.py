@@ -3,10 +3,10 @@
 Which query represents five images best?
 ========================================
 
-If several images of an object are available, a common query is their average.
-:class:`~sklearn_simlearn.MemoryVectorQuery` uses the shortest vector that is equally
-similar to all of them, so that similar images share their weight. This example compares
-both. The maths is in the :ref:`User Guide <memory>`.
+If several images of an object are available, the query is often their average.
+:class:`~sklearn_simlearn.MemoryVectorQuery` instead uses the shortest vector that is
+equally similar to all of them. Similar images then share their weight. This example
+compares both. The maths is in the :ref:`User Guide <memory>`.
 """
 
 # %%
@@ -41,15 +41,13 @@ _ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plo
     cmap="gray_r"
 )
 
-# %%
-# Comparison of methods
-# ---------------------
+# %% Comparison of methods ---------------------
 # :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets of five images of
 # one digit. Each set searches all other images, and the score is the mean average
-# precision. The fewer dimensions remain after PCA, the worse is the plain memory vector
-# (``alpha=0``): it must satisfy five constraints in a few dimensions, becomes long, and
-# has large scores with unrelated items. The default ridge prevents this. The maximum of
-# the five scores (``method="max"``) needs five searches.
+# precision. The fewer dimensions remain after PCA, the worse the plain memory vector
+# (``alpha=0``) ranks. It must satisfy five constraints in a few dimensions, so it
+# becomes long and has large scores with unrelated items. The default ridge prevents
+# this. The maximum of the five scores (``method="max"``) needs five searches.
 
 dimensions = [4, 6, 8, 12, 16, 32, 48]
 sets = make_query_sets(y, size=5, random_state=0)
@@ -80,14 +78,12 @@ ax.set_xticks(dimensions, dimensions)
 ax.minorticks_off()
 _ = ax.legend(loc="lower right", frameon=False)
 
-# %%
-# The ratio of queries to dimensions
-# ----------------------------------
-# Random directions show the reason. The squared length of a vector is the variance of
-# its scores with unrelated items, in units of 1 / d. For the sum it grows like n. For
-# the plain memory vector it follows :math:`n / (1 - n / d)`, with a pole at n = d; for
-# larger n no vector satisfies all constraints, and the least-squares solution is used.
-# For small n / d both agree, so the memory vector has no disadvantage there.
+# %% The ratio of queries to dimensions ---------------------------------- Random
+# directions show the reason. The squared length of a vector is the variance of its
+# scores with unrelated items, in units of 1 / d. For the sum it grows like n. For the
+# plain memory vector it follows :math:`n / (1 - n / d)`, with a pole at n = d; for
+# larger n, no vector satisfies all constraints, and the least-squares solution is used.
+# For small n / d, both lengths agree, so the memory vector has no disadvantage.
 
 d, n_sets = 64, 100
 rng = np.random.default_rng(0)

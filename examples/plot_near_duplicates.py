@@ -3,9 +3,9 @@
 Which texts are near duplicates?
 ================================
 
-Collections of texts hold copies with small changes: other capitals, a typing error, a
-word more or less. This example finds such near duplicates by the cosine of tf-idf of
-parts of words. The index compares all texts with each other.
+Collections of texts often contain copies with small changes: other capitals, a typing
+error, an added or a missing word. This example finds such near duplicates by the cosine
+of tf-idf of parts of words. The index compares all texts with each other.
 """
 
 # %%
@@ -53,12 +53,10 @@ texts = definitions + [change(definitions[i]) for i in source]
 print(len(definitions), "definitions and", len(source), "copies, such as")
 print(f"  {definitions[0]}\n  {texts[len(definitions)]}")
 
-# %%
-# The most similar other text
-# ---------------------------
-# Parts of words tolerate typing errors, and lower case removes the capitals. A pipeline
-# that ends in a transformer is compared by the cosine. Each text is its own best
-# result, so two results are requested.
+# %% The most similar other text --------------------------- Parts of words tolerate
+# typing errors, and lower case removes the capitals. If a pipeline ends in a
+# transformer, the index compares texts by the cosine of the output. Each text is its
+# own best result, so we request two results.
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -96,11 +94,9 @@ print(
     f"recall {recall[best]:.2f}"
 )
 
-# %%
-# Pairs that are not copies
-# -------------------------
-# Above the threshold there are also definitions with nearly the same words and another
-# meaning. Letters do not show the difference, so such pairs have to be read.
+# %% Pairs that are not copies ------------------------- Above the threshold there are
+# also definitions with nearly the same words but another meaning. Letters do not show
+# the difference, so you have to read such pairs.
 
 shown = np.flatnonzero((similarity >= threshold[best]) & ~is_copy & (rows < other))
 for row in shown[np.argsort(-similarity[shown])][:3]:

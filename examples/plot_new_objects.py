@@ -5,8 +5,9 @@ Does a learned similarity help with new objects?
 
 A learner finds the words that distinguish the classes in the training data. Other
 classes may need other words, and then the learned similarity may rank worse than its
-start. The best distance from the start depends on future queries. The data does not
-show this, so you have to choose ``holdout`` (:ref:`holdout`).
+start. How far the learner should move away from its start depends on future queries.
+The data does not show which queries will come, so you have to choose ``holdout``
+(:ref:`holdout`).
 """
 
 # %%
@@ -34,11 +35,9 @@ X_train, X_known, X_new = (
     words.transform(texts[rows]) for rows in (is_train, is_known, is_new)
 )
 
-# %%
-# Number of triplets
-# ------------------
-# Without a hold-out, OASIS uses all triplets. Known classes gain from more triplets.
-# New classes gain almost nothing from few triplets and lose from many.
+# %% Number of triplets ------------------ Without a hold-out, OASIS uses all triplets.
+# On known classes, more triplets improve the rankings. On new classes, few triplets
+# change almost nothing, and many triplets make the rankings worse.
 
 import matplotlib.pyplot as plt
 
@@ -70,14 +69,12 @@ ax.set(
 )
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
-# %%
-# Comparison of hold-outs
-# -----------------------
-# For labels, the default holds out whole classes (``holdout="objects"``) and moves away
-# from the start only as far as these gain. ``holdout="samples"`` holds out samples of
-# known classes and moves further: it has twice the precision of tf-idf on known
-# classes, and less than tf-idf on new ones. Class probabilities of a classifier
-# represent only the training classes, and lose most.
+# %% Comparison of hold-outs ----------------------- For labels, the default holds out
+# whole classes (``holdout="objects"``) and moves away from the start only as far as the
+# rankings of these classes improve. ``holdout="samples"`` holds out samples of known
+# classes and moves further. Its precision is twice that of tf-idf on known classes, and
+# lower than that of tf-idf on new ones. Class probabilities of a classifier represent
+# only the training classes, and are worst on new ones.
 
 from sklearn_simlearn import ClassPosteriorSimilarity
 

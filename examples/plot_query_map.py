@@ -3,10 +3,10 @@
 How much do judgements help new queries?
 ========================================
 
-An embedding model gives a vector for each query and each document, and some queries
-have judgements or clicks. This example measures how much
-:class:`~sklearn_simlearn.QueryDocumentMap` gains from them on new queries. The maths is
-in the :ref:`User Guide <query_map>`.
+An embedding model computes a vector for each query and each document. Some queries have
+judgements or clicks. This example measures how much
+:class:`~sklearn_simlearn.QueryDocumentMap` improves the results of new queries by
+learning from these. The maths is in the :ref:`User Guide <query_map>`.
 """
 
 # %%
@@ -48,11 +48,9 @@ for model in models.values():
 best = models["maps and shift"]
 print(f"expected gain: {best.holdout_gain_:.3f} ± {best.holdout_error_:.3f}")
 
-# %%
-# New queries
-# -----------
-# The test queries are not used for learning. The documents are those of the training
-# queries, and most of them were judged for some training query.
+# %% New queries ----------- The test queries are not used for learning. They search the
+# same documents as the training queries, and most of these documents were judged for
+# some training query.
 
 import matplotlib.pyplot as plt
 

@@ -4,18 +4,16 @@ Does re-ranking improve the results?
 ====================================
 
 A histogram of visual words does not contain the positions of the words. Two images of
-one object share words *in one arrangement*; two images that are similar by chance do
-not. This example re-ranks the best results of a search by geometry and by their
+one object share words *in the same arrangement*; two images that are similar by chance
+do not. This example re-ranks the best results of a search by geometry and by their
 neighbours. The :ref:`User Guide <reranking>` describes the methods.
 """
 
-# %%
-# Images
-# ------
-# We generate objects as arrangements of words. An image shows two thirds of an object,
-# rotated, scaled and shifted, and as much clutter; some words are replaced by others.
-# Features of photographs are also a
-# :class:`~sklearn_simlearn.feature_extraction.LocalFeatures`.
+# %% Images ------ We generate objects as arrangements of words. An image shows two
+# thirds of an object, rotated, scaled and shifted, and the same amount of clutter. Some
+# words are replaced by others. The images are stored as
+# :class:`~sklearn_simlearn.feature_extraction.LocalFeatures`, like features of
+# photographs.
 
 import numpy as np
 from scipy import sparse

@@ -4,8 +4,8 @@ Can texts be found that share no word with the query?
 =====================================================
 
 "A lake in eastern Turkey" and "the 3rd largest of the Great Lakes" define the same kind
-of object. Tf-idf finds this pair by the word lake; many other pairs have no such word
-in common. :class:`~sklearn_simlearn.OASIS` learns related words from labelled texts.
+of object. Tf-idf finds this pair by the word "lake". Many other pairs share no such
+word. :class:`~sklearn_simlearn.OASIS` learns related words from labelled texts.
 """
 
 # %%
@@ -70,11 +70,9 @@ for name, report in reports.items():
         f"first result right {report.precision_at_1.mean():.0%}"
     )
 
-# %%
-# Three queries
-# -------------
-# The tables show the results of both similarities for the three queries of different
-# groups that gain most. The texts that OASIS finds share hardly a word with the query.
+# %% Three queries ------------- The tables show the results of both similarities for
+# the three queries of different groups that gain most. The texts that OASIS finds share
+# hardly any word with the query.
 
 gain = reports["OASIS"].average_precision - reports["tf-idf"].average_precision
 order = np.argsort(-gain)
@@ -91,11 +89,9 @@ for name, model in models.items():
         name=name,
     )
 
-# %%
-# Queries that lose
-# -----------------
-# Some queries lose: their words are related to two groups, and the learned similarity
-# prefers the other one.
+# %% Queries that lose ----------------- The rankings of some queries become worse.
+# Their words are related to two groups, and the learned similarity prefers the wrong
+# one.
 
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.hist(gain, bins=np.linspace(-1, 1, 41), color="#0072B2", edgecolor="white")

@@ -4,8 +4,8 @@ Which variation do all classes share?
 =====================================
 
 Samples of one class differ from each other: the light on a face, the wording of a
-question. If this variation is the same in all classes, then it can be learned from some
-classes and ignored in others. The maths is in the :ref:`User Guide <two_covariance>`.
+question. If this variation is the same in all classes, a model can learn it from some
+classes and ignore it in others. The maths is in the :ref:`User Guide <two_covariance>`.
 """
 
 # %%

@@ -4,8 +4,8 @@ Can PostgreSQL serve the same search?
 =====================================
 
 This example searches images in memory and then in a table in PostgreSQL with pgvector,
-with the same model, items and results. Pass the connection string of a database, in
-which the example creates a table and drops it again::
+with the same model, items and results. Pass the connection string of a database. The
+example creates a table in this database and drops it at the end::
 
     python examples/search_in_postgresql.py postgresql://user@host/database
 
