@@ -79,6 +79,11 @@ PHRASES = {
     r"\bas \w+ as can be\b": "give the number",
     r"\bgoes? (?:under|through|into|without)\b": 'write "is stored in" or "passes"',
     r"\b(?:does|do) not pay\b|\bpays? off\b": 'write "saves time", or give the number',
+    r"\bdifferences? to (?:the|a|its)\b": 'write "gain over" or "difference from"',
+    r"\bsome (?:hundred|thousand|dozen)s?\b": 'write "a few hundred"',
+    r"\blearns? nothing\b": 'write "does not learn"',
+    r"\btable has the\b": 'write "shows the"',
+    r"\b(?:leads?|goes) from\b": 'name the action: "build", "turn into"',
     r"\b(?:lest|whence|thence|hitherto|herein|thereof|whereof|thereby)\b": (
         "use a usual word"
     ),

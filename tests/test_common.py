@@ -20,7 +20,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 WITH_HOLDOUT = [learner for learner in LEARNERS if has_holdout(learner)]
 
-# Some of the data is noise, from which a learner rightly learns nothing, some of the
+# Some of the data is noise, from which a learner rightly does not learn, some of the
 # settings are too cheap to converge, and some data has few classes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No weights are better than 0"),

@@ -51,6 +51,11 @@ def find(style, source, suffix=".py"):
         ("the same to the bit", "to the bit"),
         ("It takes some 5 minutes.", "some 5"),
         ("a word that speaks for it", "speaks for"),
+        ("the difference to the start", "difference to the"),
+        ("It needs some hundred queries.", "some hundred"),
+        ("Gist learns nothing.", "learns nothing"),
+        ("The table has the times.", "table has the"),
+        ("This page goes from texts to an index.", "goes from"),
     ],
 )
 @pytest.mark.parametrize(

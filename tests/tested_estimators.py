@@ -73,7 +73,7 @@ def public_classes():
 
 
 def has_holdout(estimator):
-    """Return whether a hold-out decides how far it goes from its start."""
+    """Return whether a hold-out decides how far it moves away from its start."""
     is_learner = isinstance(estimator, SimilarityLearner)
     return is_learner and getattr(estimator, "holdout", "samples") is not None
 

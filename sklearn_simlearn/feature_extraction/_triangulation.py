@@ -75,7 +75,7 @@ class TriangulationEmbedding(DescriptorTransformer):
 
     See Also
     --------
-    VLAD : Sums of differences to the nearest word; faster to fit and to compute.
+    VLAD : Sums of differences from the nearest word; faster to fit and to compute.
 
     Notes
     -----

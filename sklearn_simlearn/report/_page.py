@@ -12,8 +12,8 @@ from sklearn_simlearn.report._findings import Findings
 from sklearn_simlearn.report._html import Html, join, tag
 from sklearn_simlearn.report._thumbnails import encode_pictures, is_pixel_art
 
-# Largest number of cells of the table of all queries. Beyond it, the table has the
-# queries that change most.
+# Largest number of cells of the table of all queries. Beyond it, the table shows
+# the queries that change most.
 MAX_CELLS = 20_000
 
 # Number of curves in colour, the best ones. The others are grey.
