@@ -96,7 +96,7 @@ def make_vectors(n_items, n_features, *, seed=0):
 
 
 def grow(X, n_items):
-    """Return more vectors like some: rows plus a share of the difference of two."""
+    """Return more vectors of the same kind: rows plus a part of a difference of two."""
     rng = np.random.default_rng(0)
     rows, plus, minus = rng.integers(0, len(X), (3, n_items))
     D = (X[plus] - X[minus]).astype(np.float32)

@@ -2,11 +2,11 @@
 
     SIMLEARN_DATA=... python benchmarks/bench_bm25.py
 
-The first table has the variants of `BM25Similarity` with default parameters, next to
+The first table shows the variants of `BM25Similarity` with default parameters, next to
 the cosine of tf-idf. "shared words" is the form in which BM25L and BM25+ were proposed:
 a word that the document lacks adds 0, and each of the others an additional delta. The
-second table has `k1` and `b` of the default variant. The last lines compare the time of
-all queries of NFCorpus, ten results each, with that of the package bm25s, which gets
+second table shows `k1` and `b` of the default variant. The last lines compare the time
+of all queries of NFCorpus, ten results each, with that of the package bm25s, which gets
 the same words as integers.
 """
 

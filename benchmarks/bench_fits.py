@@ -59,7 +59,7 @@ def make_vectors(n_samples, n_features, n_classes, seed=0):
 
 
 def make_rows(names, X):
-    """Return the learners by row; with "samples", too, if they have a hold-out."""
+    """Return the learners by row; those with a hold-out also with "samples"."""
     rows = {}
     for name in names:
         if name == "Mahalanobis" and X.min() < 0:

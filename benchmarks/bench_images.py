@@ -8,7 +8,7 @@ reductions and recompressions.
 
 comparison: CPU time of ``python -m sklearn_simlearn --images`` on 400 photographs in a
 terminal, and the longest time without output. --other names the folder of another
-version with compiled kernels, which is run, too.
+version with compiled kernels, which is also run.
 
 features: mean average precision of the cosine of each kind of features on the 80
 original photographs and on the places of the package; --network adds a network. Stored
@@ -20,8 +20,8 @@ descriptors, with CPU times.
 opening: an index of 1,000 photographs is saved, the photographs are deleted, and the
 index is opened in another folder.
 
-page: two commands, from a folder of 500 photographs to ten results for a photograph
-that is dropped on the page in Chromium, with and without sub-folders for classes.
+page: time of two commands that index and serve 500 photographs, until the page in
+Chromium shows ten results for a photograph. With and without sub-folders for classes.
 --network adds a run with --onnx.
 """
 

@@ -8,7 +8,7 @@ package (load_categories).
 test      NFCorpus: all training queries, measured on the test queries
 folds     Cranfield: five folds over the queries
 splits    10 random splits of each collection with 20, 50, 100 and 200 training queries,
-          measured on all other queries: the difference to the start with its standard
+          measured on all other queries: the gain over the start with its standard
           error over splits, its worst split, and how often `holdout_gain_` is within
           two standard errors of it
 documents the same splits, with half of the documents new; the last columns are for
@@ -221,7 +221,7 @@ def find_start(collection, kind):
 
 
 def compare_splits(collection, names, options, *, new_documents):
-    """Print differences to the start on the queries that were not trained on."""
+    """Print gains over the start on the queries that were not used for training."""
     head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
     if new_documents:
         head += ["nDCG@10, new", "P@1, new"]

@@ -2,10 +2,10 @@
 
     SIMLEARN_DATA=... python benchmarks/bench_recall.py
 
-After Table 2 of Kuang et al.: three k-means trees, which are inverted lists of k-means
-from different starts, are built once over the items. Queries, plain or as surrogates,
-probe K lists of each tree. The recall is the share of the relevant items in these
-lists. The index is built only once: `set_estimator` changes the queries only.
+The experiment follows Table 2 of Kuang et al. Three k-means trees, which are inverted
+lists of k-means from different starts, are built once over the items. Queries, plain or
+as surrogates, probe K lists of each tree. The recall is the share of the relevant items
+in these lists. `set_estimator` changes only the queries.
 """
 
 import numpy as np

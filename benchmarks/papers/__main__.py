@@ -89,7 +89,7 @@ def main():
 
 
 def run_or_read(paper, entry, record, options):
-    """Return the record of an entry, measured if needed; None if it cannot be."""
+    """Return the record of an entry, measured if needed; None if this is impossible."""
     print(f"\n{entry.name}: {entry.title}")
     if entry.missing:
         print(verdict(entry, None))

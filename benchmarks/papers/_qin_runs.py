@@ -96,7 +96,7 @@ def halves(X, y, quick, n_splits=10):
 
 
 def fit(model, X, y):
-    """Fit a model that may be stopped on purpose."""
+    """Fit a copy of a model without warnings: it may stop before it converges."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return clone(model).fit(X, y)
