@@ -30,10 +30,10 @@ MIN_VALUES = 5
 SHARE = 0.5
 
 TEST = (
-    f"A claim has one value per run, split or query, mostly a difference of two "
-    f"methods on the same one. It **holds** if a one-sided t test shows that the mean "
-    f"is above 0 (p < {LEVEL:g}, at least {MIN_VALUES} values) and if the mean is at "
-    f"least half of the published gain, where the paper gives one. It is **smaller** "
+    f"A claim has one value per run, split or query. Usually the value is the "
+    f"difference of two methods. A claim **holds** if a one-sided t test shows that "
+    f"the mean is above 0 (p < {LEVEL:g}, at least {MIN_VALUES} values), and if the "
+    f"mean is at least half of the published gain, if there is one. It is **smaller** "
     f"if only the test passes, and **fails** otherwise. It is **untested** if data or "
     f"a compared method is not available, or if the data leaves no room for half of "
     f"the published gain."

@@ -158,7 +158,7 @@ def front_page(papers: list[Paper], records: Path) -> list[str]:
         titled("Reproduction of the papers", "="),
         "",
         summarize(papers, records),
-        "The columns are of the first claim of each table or figure.",
+        "The columns show the first claim of each table or figure.",
         ":ref:`How a verdict is computed <reproductions-test>`;",
         ":ref:`the data <reproductions-data>`, mostly smaller than that of the papers.",
         "",
@@ -329,11 +329,11 @@ def data_page(papers: list[Paper]) -> list[str]:
         "",
         TEST,
         "",
-        "A table or figure is **reproduced** if all tested claims hold, **not** if "
-        "all fail, and **partly** otherwise. The claims are those that the paper makes "
-        "of the table or figure, cited by section. ``python -m benchmarks.papers`` "
-        "measures them, ``benchmarks/papers/records`` has the values, and these pages "
-        "are built from the values.",
+        "A table or figure is **reproduced** if all tested claims hold, **not** if all "
+        "fail, and **partly** otherwise. The claims are statements of the paper about "
+        "the table or figure, cited by section. ``python -m benchmarks.papers`` "
+        "measures them and writes the values to ``benchmarks/papers/records``. These "
+        "pages are built from the values.",
         "",
         ".. _reproductions-data:",
         "",

@@ -232,14 +232,16 @@ PAPER = Paper(
     "OASIS",
     "OASIS.from_paper()",
     (
-        "Caltech-101 with visterms of the same kind, where the paper has Caltech-256.",
-        "As in the paper, 40 training and 25 test images per class, five folds, C = "
-        "0.1. 50 classes have 34 training images. All 101 classes replace the 249 "
-        "classes of the paper, with 20 training and 11 test images.",
+        "The data are Caltech-101 with visterms of the same kind. The paper has "
+        "Caltech-256.",
+        "As in the paper, there are 40 training and 25 test images per class and five "
+        "folds, and C is 0.1. With 50 classes, there are 34 training images per class. "
+        "All 101 classes replace the 249 classes of the paper, with 20 training and 11 "
+        "test images per class.",
         "As in the paper, a fifth of the training images is held out (``holdout=8``) "
         "to find the number of triplets, at most 150,000. OASIS is then trained on "
         "all images with this number.",
-        "Figure 4 has MNIST after PCA to 60 dimensions, where the paper has its web "
+        "Figure 4 uses MNIST after PCA to 60 dimensions. The paper uses its web "
         "images.",
     ),
     ("caltech", "mnist"),

@@ -199,18 +199,18 @@ PAPER = Paper(
     "AngularBilinearRanker",
     "AngularBilinearRanker.from_paper()",
     (
-        "Two protocols. *Nearest*: the nearest images of a reference are labelled, as "
-        "in step 3 of section 3, which labels the top returned images, and in Figure "
-        "4. *Balanced*: as many relevant as irrelevant images are labelled, drawn at "
-        "random. Table 1 also has the figures of images that are drawn at random "
+        "There are two protocols. *Nearest*: the nearest images of a reference are "
+        "labelled, as in step 3 of section 3, which labels the top returned images, "
+        "and in Figure 4. *Balanced*: as many relevant as irrelevant images are "
+        "labelled, drawn at random. Table 1 also shows images that are drawn at random "
         "without this balance.",
-        "MNIST: 500 queries against 20,000 images, where the paper has 1,000 against "
-        "69,000. As in the paper, 1,000 medoids are references, and a query combines "
-        "10 of them. There are five draws.",
+        "MNIST: 500 queries search 20,000 images. In the paper, 1,000 queries search "
+        "69,000 images. As in the paper, 1,000 medoids are references, and a query "
+        "combines 10 of them. There are five draws.",
         "QI-RSVM learns from 200 of the references.",
-        "Web images: 300,000 items, MNIST with a synthetic background, where the paper "
-        "has 1 million. As in the paper, 360 queries, 2,000 references, three k-means "
-        "trees with 1,000 lists each.",
+        "Web images: the items are MNIST with a synthetic background, 300,000 in all. "
+        "The paper has 1 million web images. As in the paper, there are 360 queries, "
+        "2,000 references and three k-means trees with 1,000 lists each.",
     ),
     ("mnist", "web", "cifar"),
     ("Figures 1 to 3 show examples and the system.",),

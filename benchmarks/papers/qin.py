@@ -14,8 +14,8 @@ TABLES = (
         (
             Claim(
                 "ukbench",
-                "UKbench: cosine and burstiness, the lower of both, are ahead of "
-                "negative evidence and the asymmetric similarity, the higher of both",
+                "UKbench: the lower of cosine and burstiness is ahead of the higher of "
+                "negative evidence and the asymmetric similarity",
                 "4.3",
                 "Cosine and Burstiness are better",
                 0.07,
@@ -235,15 +235,15 @@ PAPER = Paper(
     "HistogramRankSVM",
     "HistogramRankSVM.from_paper()",
     (
-        "1,000 images of UKbench and 20,000 words, where the paper has all 10,200 "
-        "images and 500,000 words. Paris replaces Oxford5k.",
-        "As in the paper, splits are into halves of the objects. There are ten, and "
-        "five where a pattern is searched. All photographs of Paris query in the "
-        "splits, the 26 marked ones in Table 1.",
+        "The data are 1,000 images of UKbench with 20,000 words. The paper has all "
+        "10,200 images and 500,000 words. Paris replaces Oxford5k.",
+        "As in the paper, a split divides the objects into halves. There are ten "
+        "splits, or five if a pattern is searched. In the splits, all photographs of "
+        "Paris query; in Table 1, the 26 marked ones query.",
         "Counts are truncated at 4, and at 2 for Paris, as in the paper. The paper "
         "does not give lambda. In Table 2, a cross-validation on the training half of "
         "UKbench chooses alpha from 0.1, 1 and 10; a half of Paris has too few objects "
-        "for it. Otherwise alpha is 1.",
+        "for a cross-validation. Otherwise alpha is 1.",
         "Hand-made similarities take idf and bursts from the searched half.",
         "N-S is the number of the four images of an object among the first four.",
     ),

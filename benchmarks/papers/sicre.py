@@ -19,21 +19,22 @@ PAPER = Paper(
     "MemoryVectorQuery",
     "MemoryVectorQuery.from_paper()",
     (
-        "276 photographs of 5 landmarks, with 1,000 images of UKbench as background, "
-        "where the paper has Oxford5k and Paris6k, with 100,000 images as background.",
+        "The data are 276 photographs of 5 landmarks, with 1,000 images of UKbench as "
+        "background. The paper has Oxford5k and Paris6k, with 100,000 images as "
+        "background.",
         "The paper combines the 5 marked queries of a landmark, as Figure 2 does here. "
         "Otherwise the photographs of each landmark are divided into sets of 5 at "
         "random, which gives 55 sets for a paired test.",
-        "In Table 2, three images of an object of UKbench query for the fourth, each "
-        "left out in turn. The figures of Table 2 are not legible in our copy of the "
-        "paper.",
-        "CNN features are of EfficientNet-lite0 instead of a network of 2014.",
-        "VLAD vectors are made of the 20,000 RootSIFT words that the descriptors were "
-        "rounded to. As in the paper, VLAD-3c joins 16, 64 and 256 clusters. Clusters "
-        "are learned on UKbench, PCA on all 1,276 images.",
+        "In Table 2, three images of an object of UKbench search for the fourth one; "
+        "each image is left out in turn. The figures of Table 2 are not legible in our "
+        "copy of the paper.",
+        "CNN features come from EfficientNet-lite0 instead of a network of 2014.",
+        "VLAD vectors are made from the 20,000 RootSIFT words, to which the "
+        "descriptors were rounded. As in the paper, VLAD-3c joins 16, 64 and 256 "
+        "clusters. Clusters are learned on UKbench, PCA on all 1,276 images.",
         "tridD (``TriangulationEmbedding``) needs descriptors, which only the 80 "
-        "pictures of UKbench have. It has 16 words, where its authors have 64. Three "
-        "pictures of an object query for the fourth.",
+        "pictures of UKbench have. It has 16 words; its authors use 64. Three pictures "
+        "of an object search for the fourth one.",
     ),
     ("paris", "ukbench", "pictures"),
     ("All tables and figures show results.",),
@@ -45,8 +46,8 @@ PAPER = Paper(
             (
                 Claim(
                     "cnn",
-                    "CNN: queries unlike the others have larger weights, by rank "
-                    "correlation of weight and dissimilarity",
+                    "CNN: queries that differ from the others have larger weights "
+                    "(rank correlation of weight and dissimilarity)",
                     "3.3",
                     "larger contributions (highest weights)",
                     1.0,

@@ -254,15 +254,16 @@ PAPER = Paper(
     "SparseMahalanobisLearner",
     "SparseMahalanobisLearner.from_paper(words=words)",
     (
-        "276 photographs of Paris and 20,000 words, where the paper has the 6,400 "
-        "photographs of Paris6K and 500,000 words.",
-        "As in the paper, the marked queries are in no training set, four fifths of "
-        "the other images are, and the queries search the whole collection, training "
-        "images included. There are five random training sets.",
-        "SIFT words exist only for the 80 pictures of UKbench: 2,000 words; one "
-        "picture of each object queries, the others are for training; five draws.",
-        "The background of rows o and p are the images of UKbench, with UKbench's "
-        "words. The words of the collection are rounded to these.",
+        "The data are 276 photographs of Paris with 20,000 words. The paper has the "
+        "6,400 photographs of Paris6K and 500,000 words.",
+        "As in the paper, a training set contains four fifths of the images that are "
+        "not marked queries. The queries search the whole collection, including the "
+        "training images. There are five random training sets.",
+        "SIFT words exist only for the 80 pictures of UKbench. There are 2,000 words. "
+        "One picture of each object is a query, the others are for training. There are "
+        "five draws.",
+        "The background of rows o and p consists of the images of UKbench, with "
+        "UKbench's words. The words of the collection are rounded to these.",
         "Re-ranking verifies the top 200; expansion averages the verified images.",
         "Times are measured on synthetic words.",
     ),
