@@ -11,8 +11,11 @@ are needed for a gain, and which weight of the angle is best. The maths is in th
 :ref:`User Guide <angular>`.
 """
 
-# %% Data ---- The data are digits after PCA. The principal axes have different
-# meanings, so it makes sense to weight them. The baseline is the cosine.
+# %%
+# Data
+# ----
+# The data are digits after PCA. The principal axes have different meanings, so it makes
+# sense to weight them. The baseline is the cosine.
 
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA

@@ -8,8 +8,11 @@ clicks into judgements, from which :class:`~sklearn_simlearn.OASIS` learns how t
 compare vectors.
 """
 
-# %% A log ----- This example generates a log: people type the name of a category and
-# click on some of its definitions. One click in ten is on a random definition.
+# %%
+# A log
+# -----
+# This example generates a log: people type the name of a category and click on some of
+# its definitions. One click in ten is on a random definition.
 
 import numpy as np
 
@@ -50,7 +53,9 @@ y = judgements_from_table(
 )
 print(y)
 
-# %% Learn from three quarters of the queries ----------------------------------------
+# %%
+# Learn from three quarters of the queries
+# ----------------------------------------
 # The other queries are new. Their results are evaluated by the true categories, not by
 # clicks.
 

@@ -30,20 +30,24 @@ patches = rng.permutation(patches[patches.std(axis=1) > 3])[:8200]
 X, queries = patches[200:], patches[:200]
 model = make_pipeline(StandardScaler(), PCA(16, random_state=0)).fit(X)
 
-# %% Exact search ------------ For a transformer, the similarity is the cosine of its
-# output.
+# %%
+# Exact search
+# ------------
+# For a transformer, the similarity is the cosine of its output.
 
 from sklearn_simlearn.index import SimilarityIndex
 
 exact = SimilarityIndex(model, backend="dense").fit(X)
 _, truth = exact.search(queries, k=10)
 
-# %% Inverted files -------------- The number of lists that a query reads, `nprobe`, is
-# an option of the search and can be changed without building the index again. Recall is
-# the share of the ten best items that are found. If a query reads one list in ten, it
-# finds nearly all of them. With the same `nprobe`, three k-means trees find more than
-# one tree. But if one tree reads as many lists as all three together, it finds as many
-# items.
+# %%
+# Inverted files
+# --------------
+# The number of lists that a query reads, `nprobe`, is an option of the search and can
+# be changed without building the index again. Recall is the share of the ten best items
+# that are found. If a query reads one list in ten, it finds nearly all of them. With
+# the same `nprobe`, three k-means trees find more than one tree. But if one tree reads
+# as many lists as all three together, it finds as many items.
 
 
 def measure(index, n_probes):

@@ -9,10 +9,12 @@ labels only show which results are correct. The :ref:`User Guide <data>` describ
 to prepare your own data.
 """
 
-# %% Photographs ----------- The photographs show 23 places in three directions each. We
-# call a direction a spot. Each spot has five views, which overlap but differ in
-# rotation, zoom and exposure. Each photograph is a histogram that counts 200 small
-# patterns, the visual words.
+# %%
+# Photographs
+# -----------
+# The photographs show 23 places in three directions each. We call a direction a spot.
+# Each spot has five views, which overlap but differ in rotation, zoom and exposure.
+# Each photograph is a histogram that counts 200 small patterns, the visual words.
 
 from sklearn_simlearn.datasets import load_places
 
@@ -63,16 +65,21 @@ def show(ids, name):
 
 _ = show(ids, "Cosine of the counts")
 
-# %% A better similarity ------------------- A wall, a meadow or a curtain repeats one
-# pattern many times. This pattern then dominates the counts. Square roots of the counts
-# reduce this effect without learning.
+# %%
+# A better similarity
+# -------------------
+# A wall, a meadow or a curtain repeats one pattern many times. This pattern then
+# dominates the counts. Square roots of the counts reduce this effect without learning.
 
 index = SimilarityIndex(CosineSimilarity(use_idf=False, power=0.5)).fit(X_database)
 _, better_ids = index.search(X_queries, k=8)
 _ = show(better_ids, "Cosine of the square roots of the counts")
 
-# %% Evaluation ---------- The plot shows how many of the four other views are found, on
-# average over all 69 queries.
+# %%
+# Evaluation
+# ----------
+# The plot shows how many of the four other views are found, on average over all 69
+# queries.
 
 import matplotlib.pyplot as plt
 

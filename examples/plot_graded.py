@@ -58,7 +58,8 @@ scores = {
     for name, model in models.items()
 }
 
-# %% The learner of groups does not rank the rest of the theme first, and the learner of
+# %%
+# The learner of groups does not rank the rest of the theme first, and the learner of
 # themes mixes the groups. The learner of grades keeps most of both gains and has the
 # best order.
 

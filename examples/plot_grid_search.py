@@ -60,11 +60,14 @@ searches = {
 for name, search in searches.items():
     print(f"{name}: C = {search.best_params_['C']:.2g}")
 
-# %% Folds and test -------------- Filled markers show means over the folds, with the
-# standard deviation as error bars. Open markers show the test. The levels differ,
-# because a fold has fewer classes or fewer items than the test. Only the position of
-# the maximum matters. In both cases, the folds find the maximum of the test. For new
-# classes, the best ``C`` is twenty times smaller.
+# %%
+# Folds and test
+# --------------
+# Filled markers show means over the folds, with the standard deviation as error bars.
+# Open markers show the test. The levels differ, because a fold has fewer classes or
+# fewer items than the test. Only the position of the maximum matters. In both cases,
+# the folds find the maximum of the test. For new classes, the best ``C`` is twenty
+# times smaller.
 
 import matplotlib.pyplot as plt
 

@@ -41,9 +41,12 @@ for histogram, label in zip(X, y, strict=True):
 X_train, y_train = X[y < 100], y[y < 100]
 X_test, y_test = X[y >= 100], y[y >= 100]
 
-# %% Learning -------- Held-out objects decide whether the learned similarity ranks
-# better than the best hand-made one, and choose the mixture of both. The problem is
-# convex, and the solver reports a bound on the distance to the minimum.
+# %%
+# Learning
+# --------
+# Held-out objects decide whether the learned similarity ranks better than the best
+# hand-made one, and choose the mixture of both. The problem is convex, and the solver
+# reports a bound on the distance to the minimum.
 
 from sklearn_simlearn import HistogramRankSVM
 
@@ -145,11 +148,12 @@ ax.invert_yaxis()
 print(f"Share of the hand-made similarity: {models['learned'].share_}, which is")
 print(models["learned"].hand_made_)
 
-# %% On these photographs, learning does not improve on the best hand-made similarity,
-# and the hold-out detected this. But without knowing which hand-made similarity is
-# best, the learned table ranks as well. It represents bursts: a row has its largest
-# weight if the item has a word about as often as the query, and the weight grows far
-# less than a product of counts.
+# %%
+# On these photographs, learning does not improve on the best hand-made similarity, and
+# the hold-out detected this. But without knowing which hand-made similarity is best,
+# the learned table ranks as well. It represents bursts: a row has its largest weight if
+# the item has a word about as often as the query, and the weight grows far less than a
+# product of counts.
 
 fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")
 _ = WeightTableDisplay.from_estimator(table_alone, name="Bursts in photographs", ax=ax)

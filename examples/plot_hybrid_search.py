@@ -8,9 +8,12 @@ documents with a similar meaning. :class:`~sklearn_simlearn.compose.SimilarityUn
 adds the two similarities, and learns the weights from judgements.
 """
 
-# %% Queries, documents and judgements --------------------------------- The queries are
-# 337 names of categories, and the documents are 1,440 definitions of words. On both
-# sides, texts and vectors are columns of a frame. A third of the queries is held out.
+# %%
+# Queries, documents and judgements
+# ---------------------------------
+# The queries are 337 names of categories, and the documents are 1,440 definitions of
+# words. On both sides, texts and vectors are columns of a frame. A third of the queries
+# is held out.
 
 import pandas as pd
 from sklearn.model_selection import train_test_split
@@ -36,8 +39,11 @@ queries, new_queries, y, y_new = train_test_split(
 )
 print(y)
 
-# %% Three similarities ------------------ A union with a single part selects the
-# columns of this part. "passthrough" is the cosine of the columns.
+# %%
+# Three similarities
+# ------------------
+# A union with a single part selects the columns of this part. "passthrough" is the
+# cosine of the columns.
 
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -71,9 +77,11 @@ for name, report in reports.items():
         f"first result right {report.precision_at_1.mean():.0%}"
     )
 
-# %% Scores on the hold-out ---------------------- The score changes little around the
-# best weight, so a few training queries are enough to find a good weight. The ends of
-# the curve show each part alone.
+# %%
+# Scores on the hold-out
+# ----------------------
+# The score changes little around the best weight, so a few training queries are enough
+# to find a good weight. The ends of the curve show each part alone.
 
 import matplotlib.pyplot as plt
 

@@ -9,9 +9,11 @@ and compares several kinds of features. Each step is a transformer of
 steps.
 """
 
-# %% A folder of photographs ----------------------- The package contains photographs of
-# places. We write them to files, with one sub-folder per spot. Each spot has five
-# views. One additional file is not an image.
+# %%
+# A folder of photographs
+# -----------------------
+# The package contains photographs of places. We write them to files, with one
+# sub-folder per spot. Each spot has five views. One additional file is not an image.
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,9 +136,11 @@ ax.invert_yaxis()
 # descriptors and words, so few words are enough. Blocks and Gist are not invariant to
 # rotation, and the views are rotated. Colours take the least time.
 #
-# One pipeline, from files to results ----------------------------------- All steps and
-# a learner form one estimator. An index of this estimator takes files as queries and
-# returns files. If learning does not help, the learner keeps a hand-made similarity.
+# One pipeline, from files to results
+# -----------------------------------
+# All steps and a learner form one estimator. An index of this estimator takes files as
+# queries and returns files. If learning does not help, the learner keeps a hand-made
+# similarity.
 
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn.index import SimilarityIndex

@@ -34,10 +34,13 @@ data = make_visual_words(
 X_train, y_train = data.data[::2], data.target[::2]
 X_test, y_test = data.data[1::2], data.target[1::2]
 
-# %% Number of neighbours -------------------- Without neighbours, the learner learns
-# only the weights of the words. Each additional neighbour recovers some of the lost
-# matches, up to the three other words of a group. Future queries show the objects in
-# the training data, so we pass ``holdout="samples"``.
+# %%
+# Number of neighbours
+# --------------------
+# Without neighbours, the learner learns only the weights of the words. Each additional
+# neighbour recovers some of the lost matches, up to the three other words of a group.
+# Future queries show the objects in the training data, so we pass
+# ``holdout="samples"``.
 
 import matplotlib.pyplot as plt
 

@@ -41,7 +41,9 @@ _ = GramDisplay(gram, weights, images=images, name="Five images of a digit").plo
     cmap="gray_r"
 )
 
-# %% Comparison of methods ---------------------
+# %%
+# Comparison of methods
+# ---------------------
 # :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets of five images of
 # one digit. Each set searches all other images, and the score is the mean average
 # precision. The fewer dimensions remain after PCA, the worse the plain memory vector
@@ -78,10 +80,12 @@ ax.set_xticks(dimensions, dimensions)
 ax.minorticks_off()
 _ = ax.legend(loc="lower right", frameon=False)
 
-# %% The ratio of queries to dimensions ---------------------------------- Random
-# directions show the reason. The squared length of a vector is the variance of its
-# scores with unrelated items, in units of 1 / d. For the sum it grows like n. For the
-# plain memory vector it follows :math:`n / (1 - n / d)`, with a pole at n = d; for
+# %%
+# The ratio of queries to dimensions
+# ----------------------------------
+# Random directions show the reason. The squared length of a vector is the variance of
+# its scores with unrelated items, in units of 1 / d. For the sum it grows like n. For
+# the plain memory vector it follows :math:`n / (1 - n / d)`, with a pole at n = d; for
 # larger n, no vector satisfies all constraints, and the least-squares solution is used.
 # For small n / d, both lengths agree, so the memory vector has no disadvantage.
 

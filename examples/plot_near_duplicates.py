@@ -53,10 +53,12 @@ texts = definitions + [change(definitions[i]) for i in source]
 print(len(definitions), "definitions and", len(source), "copies, such as")
 print(f"  {definitions[0]}\n  {texts[len(definitions)]}")
 
-# %% The most similar other text --------------------------- Parts of words tolerate
-# typing errors, and lower case removes the capitals. If a pipeline ends in a
-# transformer, the index compares texts by the cosine of the output. Each text is its
-# own best result, so we request two results.
+# %%
+# The most similar other text
+# ---------------------------
+# Parts of words tolerate typing errors, and lower case removes the capitals. If a
+# pipeline ends in a transformer, the index compares texts by the cosine of the output.
+# Each text is its own best result, so we request two results.
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -94,9 +96,11 @@ print(
     f"recall {recall[best]:.2f}"
 )
 
-# %% Pairs that are not copies ------------------------- Above the threshold there are
-# also definitions with nearly the same words but another meaning. Letters do not show
-# the difference, so you have to read such pairs.
+# %%
+# Pairs that are not copies
+# -------------------------
+# Above the threshold there are also definitions with nearly the same words but another
+# meaning. Letters do not show the difference, so you have to read such pairs.
 
 shown = np.flatnonzero((similarity >= threshold[best]) & ~is_copy & (rows < other))
 for row in shown[np.argsort(-similarity[shown])][:3]:

@@ -54,8 +54,10 @@ for name, model in models.items():
     agreement = adjusted_rand_score(y_test, clustering.fit_predict(X_test))
     print(f"{name}: agreement of clusters and digits {agreement:.2f}")
 
-# %% Nearest neighbours ------------------ The learned graph is also better with only
-# five neighbours.
+# %%
+# Nearest neighbours
+# ------------------
+# The learned graph is also better with only five neighbours.
 
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -67,10 +69,13 @@ for name, model in models.items():
     accuracy = classifier.fit(X_train, y_train).score(X_test, y_test)
     print(f"{name}: accuracy of the vote of five neighbours {accuracy:.3f}")
 
-# %% Neighbours within a radius -------------------------- DBSCAN needs all neighbours
-# within a distance. `radius_neighbors_graph` returns exactly these, so the result is
-# the same as with the full matrix of distances. DBSCAN does not need the number of
-# clusters, and assigns images with too few neighbours to no cluster.
+# %%
+# Neighbours within a radius
+# --------------------------
+# DBSCAN needs all neighbours within a distance. `radius_neighbors_graph` returns
+# exactly these, so the result is the same as with the full matrix of distances. DBSCAN
+# does not need the number of clusters, and assigns images with too few neighbours to no
+# cluster.
 
 from sklearn.cluster import DBSCAN
 

@@ -35,9 +35,12 @@ X_train, X_known, X_new = (
     words.transform(texts[rows]) for rows in (is_train, is_known, is_new)
 )
 
-# %% Number of triplets ------------------ Without a hold-out, OASIS uses all triplets.
-# On known classes, more triplets improve the rankings. On new classes, few triplets
-# change almost nothing, and many triplets make the rankings worse.
+# %%
+# Number of triplets
+# ------------------
+# Without a hold-out, OASIS uses all triplets. On known classes, more triplets improve
+# the rankings. On new classes, few triplets change almost nothing, and many triplets
+# make the rankings worse.
 
 import matplotlib.pyplot as plt
 
@@ -69,12 +72,15 @@ ax.set(
 )
 _ = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
-# %% Comparison of hold-outs ----------------------- For labels, the default holds out
-# whole classes (``holdout="objects"``) and moves away from the start only as far as the
-# rankings of these classes improve. ``holdout="samples"`` holds out samples of known
-# classes and moves further. Its precision is twice that of tf-idf on known classes, and
-# lower than that of tf-idf on new ones. Class probabilities of a classifier represent
-# only the training classes, and are worst on new ones.
+# %%
+# Comparison of hold-outs
+# -----------------------
+# For labels, the default holds out whole classes (``holdout="objects"``) and moves away
+# from the start only as far as the rankings of these classes improve.
+# ``holdout="samples"`` holds out samples of known classes and moves further. Its
+# precision is twice that of tf-idf on known classes, and lower than that of tf-idf on
+# new ones. Class probabilities of a classifier represent only the training classes, and
+# are worst on new ones.
 
 from sklearn_simlearn import ClassPosteriorSimilarity
 

@@ -22,10 +22,12 @@ X_train, X_test, y_train, y_test, _, images_test = train_test_split(
     digits.data, digits.target, digits.images, stratify=digits.target, random_state=0
 )
 
-# %% Use of the hold-out ------------------- Future queries are of the ten digits in the
-# training data, so we pass ``holdout="samples"``. A fifth of the samples is held out.
-# The held-out samples choose the start, the number of triplets, and the share of the
-# cosine (`share`).
+# %%
+# Use of the hold-out
+# -------------------
+# Future queries are of the ten digits in the training data, so we pass
+# ``holdout="samples"``. A fifth of the samples is held out. The held-out samples choose
+# the start, the number of triplets, and the share of the cosine (`share`).
 
 from sklearn_simlearn import OASIS
 
@@ -43,8 +45,11 @@ from sklearn_simlearn.display import HoldoutDisplay
 
 _ = HoldoutDisplay.from_estimator(oasis)
 
-# %% Result ------ At rank 1, where the results are near duplicates, the cosine is
-# almost as good. Further down the list, where only the class matters, OASIS is better.
+# %%
+# Result
+# ------
+# At rank 1, where the results are near duplicates, the cosine is almost as good.
+# Further down the list, where only the class matters, OASIS is better.
 
 import matplotlib.pyplot as plt
 

@@ -46,8 +46,11 @@ on_known = [map_scorer(model, X_known, y_known) for model in models.values()]
 on_new = [map_scorer(model, X_new, y_new) for model in models.values()]
 models["posteriors"].posterior_, models["posteriors"].share_
 
-# %% New classes ----------- The model represents new classes as mixtures of the known
-# ones. On new classes, it therefore ranks worse than the cosine.
+# %%
+# New classes
+# -----------
+# The model represents new classes as mixtures of the known ones. On new classes, it
+# therefore ranks worse than the cosine.
 
 import matplotlib.pyplot as plt
 

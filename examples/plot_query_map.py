@@ -48,9 +48,11 @@ for model in models.values():
 best = models["maps and shift"]
 print(f"expected gain: {best.holdout_gain_:.3f} ± {best.holdout_error_:.3f}")
 
-# %% New queries ----------- The test queries are not used for learning. They search the
-# same documents as the training queries, and most of these documents were judged for
-# some training query.
+# %%
+# New queries
+# -----------
+# The test queries are not used for learning. They search the same documents as the
+# training queries, and most of these documents were judged for some training query.
 
 import matplotlib.pyplot as plt
 

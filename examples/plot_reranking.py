@@ -9,9 +9,12 @@ do not. This example re-ranks the best results of a search by geometry and by th
 neighbours. The :ref:`User Guide <reranking>` describes the methods.
 """
 
-# %% Images ------ We generate objects as arrangements of words. An image shows two
-# thirds of an object, rotated, scaled and shifted, and the same amount of clutter. Some
-# words are replaced by others. The images are stored as
+# %%
+# Images
+# ------
+# We generate objects as arrangements of words. An image shows two thirds of an object,
+# rotated, scaled and shifted, and the same amount of clutter. Some words are replaced
+# by others. The images are stored as
 # :class:`~sklearn_simlearn.feature_extraction.LocalFeatures`, like features of
 # photographs.
 

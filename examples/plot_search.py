@@ -90,12 +90,14 @@ scores, ids = index.search(
 )
 show("Images of the last writers")
 
-# %% A new model for the same items ------------------------------ The new images are
-# additional training data. The stored items of the plain form of OASIS are the tf-idf
-# vectors, independently of the learned matrix. They stay valid if the weights of the
-# words do not change. Here the pipeline keeps the fitted weights and fits its last step
-# again. If an index does not store its items and the new estimator encodes them
-# differently, `set_estimator` raises an error.
+# %%
+# A new model for the same items
+# ------------------------------
+# The new images are additional training data. The stored items of the plain form of
+# OASIS are the tf-idf vectors, independently of the learned matrix. They stay valid if
+# the weights of the words do not change. Here the pipeline keeps the fitted weights and
+# fits its last step again. If an index does not store its items and the new estimator
+# encodes them differently, `set_estimator` raises an error.
 
 from sklearn.frozen import FrozenEstimator
 
@@ -116,9 +118,12 @@ better = precision(index)
 index.set_estimator(search)
 print(f"precision of the first ten: {precision(index):.3f}, retrained {better:.3f}")
 
-# %% Save and load ------------- The folder contains arrays, a JSON header, and the
-# estimator in the format of skops. `load` does not unpickle anything. It reads the
-# estimator only on request, and only if its types are trusted.
+# %%
+# Save and load
+# -------------
+# The folder contains arrays, a JSON header, and the estimator in the format of skops.
+# `load` does not unpickle anything. It reads the estimator only on request, and only if
+# its types are trusted.
 
 import tempfile
 

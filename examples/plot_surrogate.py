@@ -26,8 +26,10 @@ reduce = make_pipeline(PCA(40, whiten=True, random_state=0), Normalizer())
 Z = reduce.fit(digits.data[:1300]).transform(digits.data).astype(np.float32)
 D, y_D, Q, y_Q = Z[:1300], digits.target[:1300], Z[1300:], digits.target[1300:]
 
-# %% The index --------- FAISS stores the items once. The FAISS index does not depend on
-# the learner.
+# %%
+# The index
+# ---------
+# FAISS stores the items once. The FAISS index does not depend on the learner.
 
 import faiss
 
@@ -38,8 +40,9 @@ items = np.ascontiguousarray(oasis.transform_database(D))
 index = faiss.IndexFlatIP(items.shape[1])
 index.add(items)
 
-# %% `transform` turns queries into surrogate queries. The results are the same as those
-# of `similarity`.
+# %%
+# `transform` turns queries into surrogate queries. The results are the same as those of
+# `similarity`.
 
 scores, ids = index.search(np.ascontiguousarray(oasis.transform(Q)), 10)
 S = oasis.similarity(Q, D)

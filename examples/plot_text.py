@@ -70,9 +70,12 @@ for name, report in reports.items():
         f"first result right {report.precision_at_1.mean():.0%}"
     )
 
-# %% Three queries ------------- The tables show the results of both similarities for
-# the three queries of different groups that gain most. The texts that OASIS finds share
-# hardly any word with the query.
+# %%
+# Three queries
+# -------------
+# The tables show the results of both similarities for the three queries of different
+# groups that gain most. The texts that OASIS finds share hardly any word with the
+# query.
 
 gain = reports["OASIS"].average_precision - reports["tf-idf"].average_precision
 order = np.argsort(-gain)
@@ -89,9 +92,11 @@ for name, model in models.items():
         name=name,
     )
 
-# %% Queries that lose ----------------- The rankings of some queries become worse.
-# Their words are related to two groups, and the learned similarity prefers the wrong
-# one.
+# %%
+# Queries that lose
+# -----------------
+# The rankings of some queries become worse. Their words are related to two groups, and
+# the learned similarity prefers the wrong one.
 
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.hist(gain, bins=np.linspace(-1, 1, 41), color="#0072B2", edgecolor="white")

@@ -25,9 +25,12 @@ view = np.arange(len(y)) % 5
 in_database = view >= 3
 X_database, y_database = X[in_database], y[in_database]
 
-# %% Number of photographs --------------------- Every choice of one, two or three
-# photographs of a spot is a query. The score is the mean average precision over all
-# choices. An item is relevant if it shows the same spot.
+# %%
+# Number of photographs
+# ---------------------
+# Every choice of one, two or three photographs of a spot is a query. The score is the
+# mean average precision over all choices. An item is relevant if it shows the same
+# spot.
 
 from itertools import combinations
 
@@ -51,11 +54,14 @@ for size in (1, 2, 3):
         scores.append(average_precision(relevant, found).mean())
     print(f"photographs in the query: {size}, mAP {np.mean(scores):.3f}")
 
-# %% A burst of photographs ---------------------- People often take several photographs
-# from the same place. Here, the first photograph of each spot has near duplicates,
-# which lack a tenth of the words. The average of all photographs is then close to the
-# first one. The memory vector gives near duplicates lower weights. The largest of the
-# similarities hardly depends on duplicates, but it needs one search per photograph.
+# %%
+# A burst of photographs
+# ----------------------
+# People often take several photographs from the same place. Here, the first photograph
+# of each spot has near duplicates, which lack a tenth of the words. The average of all
+# photographs is then close to the first one. The memory vector gives near duplicates
+# lower weights. The largest of the similarities hardly depends on duplicates, but it
+# needs one search per photograph.
 
 from scipy import sparse
 
@@ -130,9 +136,12 @@ NeighborsDisplay.from_predictions(
     name=f"{places.target_names[spot]}: three photographs alone, and together",
 )
 
-# %% Weights of photographs ---------------------- The memory vector is about equally
-# similar to all photographs of the query. A photograph that is similar to many others,
-# such as a photograph of a burst, therefore has a low weight.
+# %%
+# Weights of photographs
+# ----------------------
+# The memory vector is about equally similar to all photographs of the query. A
+# photograph that is similar to many others, such as a photograph of a burst, therefore
+# has a low weight.
 
 from sklearn_simlearn.display import GramDisplay
 

@@ -44,12 +44,13 @@ learner.fit(X[train], y[train])
 print(f"tf-idf {tfidf.score(X[test], y[test]):.3f}")
 print(f"learned weights {learner.score(X[test], y[test]):.3f}")
 
-# %% Each dot is a word. Rare words are on the right, and words with a large learned
-# weight are at the top. If the weights were those of idf, all dots would be on the
-# line. The bars show the words in at least ten texts whose weights changed most. Names
-# of groups and related words have larger weights than by idf. Function words have
-# smaller weights, and so do words about the United States, which occur with painters,
-# rivers and battles.
+# %%
+# Each dot is a word. Rare words are on the right, and words with a large learned weight
+# are at the top. If the weights were those of idf, all dots would be on the line. The
+# bars show the words in at least ten texts whose weights changed most. Names of groups
+# and related words have larger weights than by idf. Function words have smaller
+# weights, and so do words about the United States, which occur with painters, rivers
+# and battles.
 
 import matplotlib.pyplot as plt
 
@@ -79,10 +80,13 @@ axes[1].invert_yaxis()
 axes[1].axvline(1, color="black", ls=":")
 axes[1].set(title="Largest changes of weights", xlabel="learned weight / idf")
 
-# %% Limits ------ Learned weights help if texts share words whose weights are wrong.
-# They cannot help if two texts of a group share no word. In this case, use entries off
-# the diagonal, as in :ref:`sphx_glr_auto_examples_plot_mahalanobis.py`, or a full
-# matrix, as in :ref:`sphx_glr_auto_examples_plot_text.py`.
+# %%
+# Limits
+# ------
+# Learned weights help if texts share words whose weights are wrong. They cannot help if
+# two texts of a group share no word. In this case, use entries off the diagonal, as in
+# :ref:`sphx_glr_auto_examples_plot_mahalanobis.py`, or a full matrix, as in
+# :ref:`sphx_glr_auto_examples_plot_text.py`.
 
 little = np.isin(words, ["of", "the", "and", "in", "or", "with", "to", "for", "by"])
 shown = (X[test][:, ~little] > 0).astype(np.float64)
