@@ -1,8 +1,9 @@
 """Ranks of the relevant items, and the table of measures.
 
-A measure is a function of the ranks of the relevant items, which
-:func:`rank_relevant_items` finds without sorting the whole list. `MEASURES` lists the
-measures for the scorer and the reports; the public functions are in `_ranking`.
+A measure is a function of the ranks of the relevant items.
+:func:`rank_relevant_items` finds these ranks without sorting the whole list. `MEASURES`
+lists the measures for the scorer and the reports. The public functions are in
+`_ranking` and `_precision_recall`.
 """
 
 from collections.abc import Callable
@@ -32,15 +33,16 @@ from sklearn_simlearn.metrics._ranking_fast import (
 Ties: TypeAlias = Literal["average", "optimistic", "pessimistic", "index"]
 Empty: TypeAlias = Literal["skip", "zero", "error"]
 
-# Codes of the kernel. "threshold", the rule of scikit-learn, has the same intervals of
-# ranks as "average" but sums other terms.
+# Codes of the kernel. "threshold", the rule of scikit-learn, uses the same intervals of
+# ranks as "average", but other sums.
 TIES = {"average": 0, "threshold": 0, "optimistic": 1, "pessimistic": 2, "index": 3}
 
 CUT = Interval(Integral, 1, None, closed="left")
 COMMON_CONSTRAINTS = {
     "relevance": ["array-like", "sparse matrix"],
     "similarity": ["array-like"],
-    # "threshold" has no ranks, only thresholds on the score: average precision only.
+    # "threshold" defines thresholds on the score instead of ranks. Only average
+    # precision supports it.
     "ties": [StrOptions(set(TIES) - {"threshold"})],
     "empty": [StrOptions({"skip", "zero", "error"})],
     "junk": ["array-like", "sparse matrix", None],
@@ -60,7 +62,8 @@ class Ranks:
     Attributes
     ----------
     offsets : ndarray of shape (n_queries + 1,)
-        Query i owns the slots ``offsets[i]`` to ``offsets[i + 1] - 1`` of the others.
+        The slots ``offsets[i]`` to ``offsets[i + 1] - 1`` of the other arrays belong to
+        query i.
 
     n_above, n_tied : ndarray of shape (n_slots,)
         The item occupies one of the ranks ``n_above + 1`` to ``n_above + n_tied``. A
@@ -71,7 +74,7 @@ class Ranks:
         Column of the item of each slot.
 
     relevance, similarity : ndarray of shape (n_queries, n_items)
-        Input of the ranking.
+        Relevance and similarity that were ranked.
     """
 
     offsets: np.ndarray
@@ -127,7 +130,7 @@ def rank_relevant_items(
     ties: str = "average",
     n_jobs: int | None = None,
 ) -> Ranks:
-    """Rank the relevant items. The input must be checked already.
+    """Rank the relevant items of each query. The input is not checked.
 
     Parameters
     ----------
@@ -139,13 +142,14 @@ def rank_relevant_items(
         Larger is more similar. NaN is not allowed.
 
     junk : ndarray of shape (n_queries, n_items), default=None
-        Not zero if an item is removed from the list, regardless of its relevance.
+        Non-zero for items that are removed from the list, regardless of their
+        relevance.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}
         Order of items of equal similarity.
 
     n_jobs : int, default=None
-        Threads, by joblib's convention.
+        Number of threads, as in joblib.
 
     Returns
     -------
@@ -175,7 +179,7 @@ def rank_relevant_items(
 def measure_lists(
     relevance: np.ndarray, similarity: np.ndarray, n_items: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Measure lists by sorting them, several times faster than by ranks.
+    """Measure lists by sorting them; several times faster than measures of ranks.
 
     Parameters
     ----------
@@ -184,11 +188,11 @@ def measure_lists(
         of the query.
 
     similarity : ndarray of shape (n_queries, n_columns), dtype float32
-        Larger is more similar. Values that differ in the last bit only are tied.
+        Larger is more similar. Values that differ only in the last bit are tied.
 
     n_items : int, default=None
-        Number of leading columns that are on the lists; all if None. Each list must
-        have a relevant item.
+        Number of leading columns that form the lists; all if None. Each list must have
+        a relevant item.
 
     Returns
     -------
@@ -196,11 +200,11 @@ def measure_lists(
         Average precision of the lists.
 
     first, first_of_half : ndarray of shape (n_queries,)
-        Precision at 1 over the lists, and its mean if each item is missing with
+        Precision at 1 of the lists, and its expectation if each item is removed with
         probability 1/2.
 
     first_of_all : ndarray of shape (n_queries,)
-        Precision at 1 over all columns.
+        Precision at 1 of the lists of all columns.
     """
     similarity = np.ascontiguousarray(similarity)
     n_items = similarity.shape[1] if n_items is None else n_items
@@ -242,8 +246,8 @@ def _average_precision(
 def _refuse_threshold_with_cut(options: dict[str, Any]) -> None:
     if options["ties"] == "threshold" and options["k"] is not None:
         raise ValueError(
-            'ties="threshold" has no ranks to cut off at k, since tied items count '
-            'together. Use ties="average" with a cut-off.'
+            'ties="threshold" does not support a cut-off k, since tied items have no '
+            'ranks. Use ties="average" or k=None.'
         )
 
 
@@ -290,8 +294,8 @@ def _ndcg(
     ideal = np.bincount(query, best * discount[place], minlength=n_queries)
 
     if ties in ("optimistic", "pessimistic"):
-        # Relevant items of equal similarity have consecutive ranks, but their gains
-        # may differ: the first rank has the largest gain, or the smallest.
+        # Relevant items of equal similarity have consecutive ranks. Sort them by gain,
+        # the largest first or last.
         score = ranks.item_similarity
         group = np.cumsum((place == 0) | (score != np.roll(score, 1)))
         value = value[np.lexsort((-value if ties == "optimistic" else value, group))]
@@ -305,7 +309,7 @@ def _ndcg(
 def _relative_gains(ranks: Ranks, gain: str) -> np.ndarray:
     """Return gains divided by the largest gain of the query.
 
-    nDCG does not depend on this factor, and no gain overflows. With r the relevance and
+    The division does not change nDCG, and prevents overflow. If r is the relevance and
     m the largest relevance of the query,
     (2^r - 1) / (2^m - 1) = 2^(r - m) (1 - 2^-r) / (1 - 2^-m).
     """
@@ -345,14 +349,14 @@ class Measure:
         Constraints of the options, as in scikit-learn.
 
     counts_self : bool
-        Whether a query that is among the items counts as relevant to itself. For the
-        other measures, the query is removed from its own list.
+        True if a query that is among the items counts as relevant to itself. For other
+        measures, the query is removed from its own list.
 
     is_graded : bool
-        Whether the weights of a relevance matrix matter.
+        True if the measure uses the weights of a relevance matrix.
 
     check : callable or None
-        Called with all options; raises if some exclude each other.
+        Function of all options that raises if they contradict each other.
     """
 
     name: str
@@ -371,13 +375,13 @@ class Measure:
     def bind(self, **given: Any) -> Callable[[Ranks], np.ndarray]:
         """Return the measure as a function of ranks alone.
 
-        Options that are not given have their defaults. An option that the measure does
-        not have raises, except `ties`: ranks depend on it in any case.
+        Options that are not given have their defaults. An unknown option raises an
+        error. `ties` is always allowed, since the ranks depend on it.
         """
         unknown = given.keys() - self.options.keys() - {"ties"}
         if unknown:
             raise ValueError(
-                f"{self.name} has no option {min(unknown)!r}; it has "
+                f"{self.name} has no option {min(unknown)!r}. Its options are: "
                 f"{', '.join(self.options) or 'none'}."
             )
         validate_parameter_constraints(

@@ -45,55 +45,56 @@ def average_precision(
     """Compute the average precision of each query.
 
     The average precision is the mean precision at the ranks of the relevant items.
-    Published figures differ by the choices below; see the
+    Published results differ in the choices that the parameters control; see the
     :ref:`User Guide <measures>`.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
-        Order of items of equal similarity: the exact expectation over all orders; one
-        step of the precision-recall curve for all of them, as in
-        :func:`sklearn.metrics.average_precision_score`; relevant items first; relevant
-        items last; lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "threshold" treats them as one step of the precision-recall curve, as
+        :func:`sklearn.metrics.average_precision_score` does. "optimistic" ranks
+        relevant items first, "pessimistic" ranks them last, "index" ranks lower columns
+        first.
 
     interpolation : {"step", "trapezoid"}, default="step"
-        Area under the precision-recall curve by its right end points, as in
-        trec_eval, or by the trapezoids of the Oxford and revisited Oxford benchmarks.
+        Integration of the precision-recall curve: by its right end points, as in
+        trec_eval, or by trapezoids, as in the Oxford and revisited Oxford benchmarks.
 
     k : int, default=None
-        Count relevant items on the first `k` ranks only.
+        Count only relevant items among the first `k`. None counts all.
 
     denominator : {"reachable", "relevant"}, default="reachable"
-        With a cut-off, divide by the smaller of `k` and the number of relevant items,
-        so that a perfect list scores 1, or by the number of relevant items, as
-        trec_eval does.
+        Denominator if `k` is given. "reachable" is the smaller of `k` and the number of
+        relevant items, so that a perfect list scores 1. "relevant" is the number of
+        relevant items, as in trec_eval.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -144,45 +145,46 @@ def mean_average_precision(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
-        Order of items of equal similarity: the exact expectation over all orders; one
-        step of the precision-recall curve for all of them, as in
-        :func:`sklearn.metrics.average_precision_score`; relevant items first; relevant
-        items last; lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "threshold" treats them as one step of the precision-recall curve, as
+        :func:`sklearn.metrics.average_precision_score` does. "optimistic" ranks
+        relevant items first, "pessimistic" ranks them last, "index" ranks lower columns
+        first.
 
     interpolation : {"step", "trapezoid"}, default="step"
-        Area under the precision-recall curve by its right end points, as in
-        trec_eval, or by the trapezoids of the Oxford and revisited Oxford benchmarks.
+        Integration of the precision-recall curve: by its right end points, as in
+        trec_eval, or by trapezoids, as in the Oxford and revisited Oxford benchmarks.
 
     k : int, default=None
-        Count relevant items on the first `k` ranks only.
+        Count only relevant items among the first `k`. None counts all.
 
     denominator : {"reachable", "relevant"}, default="reachable"
-        With a cut-off, divide by the smaller of `k` and the number of relevant items,
-        so that a perfect list scores 1, or by the number of relevant items, as
-        trec_eval does.
+        Denominator if `k` is given. "reachable" is the smaller of `k` and the number of
+        relevant items, so that a perfect list scores 1. "relevant" is the number of
+        relevant items, as in trec_eval.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -229,48 +231,49 @@ def precision_recall_curve(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the mean interpolated precision at fixed levels of recall.
 
-    The precision at recall r is the best precision at any rank where recall is at
-    least r, the convention of trec_eval.
+    The precision at recall r is the highest precision at any rank where the recall is
+    at least r, as in trec_eval.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk.
+        junk, which is not ranked.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     recall_levels : array-like of shape (n_levels,), default=None
-        Levels between 0 and 1; 0, 0.01, ..., 1 if None.
+        Levels of recall between 0 and 1; 0, 0.01, ..., 1 if None.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: relevant items evenly mixed among the
-        others, relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" spreads relevant items evenly
+        among the others, "optimistic" ranks them first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query without a relevant item, as for :func:`average_precision`.
+        Result for a query without a relevant item, as for :func:`average_precision`.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
         Items to remove from the lists, as for :func:`average_precision`.
 
     average : bool, default=True
-        Return the mean curve instead of one curve per query.
+        Whether to return the mean curve instead of one curve per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries.
+        Number of threads.
 
     Returns
     -------
     precision : ndarray of shape (n_levels,) or (n_queries, n_levels)
-        Mean over the queries, or one curve each with ``average=False``.
+        Mean curve, or one curve per query with ``average=False``.
 
     recall : ndarray of shape (n_levels,)
-        The levels.
+        The levels of recall.
 
     Examples
     --------
@@ -296,11 +299,11 @@ def precision_recall_curve(
 
 
 def interpolated_precision(ranks: Ranks, levels: np.ndarray) -> np.ndarray:
-    """Return the highest precision from each recall on; NaN without relevant items."""
+    """Return the highest precision at or above each recall; NaN if none is relevant."""
     best = np.empty(len(ranks.n_above))
     best_precision_from(ranks.offsets, ranks.n_above, ranks.n_tied, best)
-    # The first relevant item at which recall reaches the level. 1e-9 allows for the
-    # rounding of levels such as 0.1.
+    # Index of the relevant item at which recall reaches the level. 1e-9 compensates for
+    # the rounding of levels such as 0.1.
     some = ranks.n_relevant > 0
     place = np.ceil(ranks.n_relevant[some, None] * levels - 1e-9).astype(np.int64) - 1
     curve = np.full((len(some), len(levels)), np.nan)
@@ -314,5 +317,5 @@ def check_recall_levels(levels: ArrayLike | None) -> np.ndarray:
         return np.linspace(0, 1, 101)
     levels = np.asarray(levels, dtype=np.float64)
     if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-        raise ValueError("recall_levels must be numbers between 0 and 1.")
+        raise ValueError("recall_levels must be a list of numbers between 0 and 1.")
     return levels

@@ -1,4 +1,4 @@
-"""Measure queries of an estimator or of matrices, in blocks that bound the memory."""
+"""Measures of queries of an estimator or of matrices, in blocks that bound memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -55,15 +55,15 @@ def measure_queries(
         Functions of :class:`Ranks` that return one value, or row, per query.
 
     counts_self : set of str
-        Measures for which a query is also an item, relevant to itself. For the others,
-        the query is removed from its own list.
+        Names of the measures for which a query counts as relevant to itself. For other
+        measures, the query is removed from its own list.
 
     graded : bool
-        Whether some measure uses the weights in a relevance matrix.
+        True if a measure uses the weights of a relevance matrix.
 
     database : tuple (X, y) or None
-        Items to search in; if None, the documents of Judgements, or the other samples
-        of `X`.
+        Items to search. If None, the documents of Judgements, or the other samples of
+        `X`.
 
     groups : array-like of shape (n_samples,) or None
         Samples that query together; if None, each sample queries alone.
@@ -71,7 +71,7 @@ def measure_queries(
     Returns
     -------
     sets : Sets
-        Sets of samples that query; of one sample each without groups.
+        Sets of samples that query. Without groups, each set is one sample.
 
     values : dict of ndarray
         Values of each measure, one entry per set.
@@ -98,8 +98,8 @@ def measure_queries(
         similarity = compare(X, block.rows, block.of_row)
         if np.isnan(similarity).any():
             raise ValueError(
-                f"The similarity of {estimator!r} is NaN for some pairs, so they "
-                "cannot be ranked."
+                f"The similarity of {estimator!r} is NaN for some pairs of samples, "
+                "which cannot be ranked."
             )
         rank = partial(rank_relevant_items, ties=ties, n_jobs=n_jobs)
         ranks = ranks_with_self = rank(relevant, similarity)
@@ -126,11 +126,11 @@ class _Task(NamedTuple):
         Samples that query together or alone.
 
     items : prepared samples or None
-        Items to rank for every query; None for the samples themselves.
+        Items to rank for every query; None if the samples query each other.
 
     find_relevance : callable
-        Function of some of the sets, and of whether relevance is graded, that returns
-        the relevance of all items; negative for items that are removed from the list.
+        ``find_relevance(sets, graded)`` returns the relevance of all items to some
+        sets. Items with negative relevance are removed from the list.
     """
 
     sets: Sets
@@ -165,7 +165,7 @@ def _sample_task(
 def _relevance_of(
     relevance: Relevance, n_before: int | None
 ) -> Callable[[Sets, bool], np.ndarray]:
-    """Return a function that finds the relevance of samples after `n_before`."""
+    """Return a function that finds the relevance of the samples after `n_before`."""
 
     def find_relevance(block: Sets, graded: bool) -> np.ndarray:
         items = slice(n_before or 0, len(relevance))
@@ -194,8 +194,8 @@ def _judged_task(
     model.refuse_steps_of_queries()
     if model.is_pairwise:
         raise TypeError(
-            "A precomputed similarity has no documents to compare with. Judgements "
-            "need an estimator that takes samples."
+            "A precomputed similarity cannot be compared with documents. With "
+            "Judgements, use an estimator that takes samples."
         )
     sets = _find_sets(model, np.ones(len(y), dtype=bool), query_mask, groups)
     if groups is None and y.query_ids is not None:
@@ -229,20 +229,20 @@ def _find_sets(
     sets = read_query_groups(groups, can_query)
     if len(sets.rows) == 0:
         raise ValueError(
-            "There is no query: every sample is a distractor, or left out by "
+            "There is no query: every sample is a distractor, or is excluded by "
             "query_mask or groups."
         )
     return sets
 
 
 def refuse_perfect(relevant: np.ndarray) -> None:
-    """Raise if a query has no irrelevant item: any similarity would be perfect."""
+    """Raise if a query has only relevant items: any similarity would score 1."""
     perfect = (relevant > 0).any(axis=1) & (relevant != 0).all(axis=1)
     if perfect.any():
         raise ValueError(
             f"{np.count_nonzero(perfect)} queries have no irrelevant item among those "
-            "to rank, so any similarity would score 1 on them. If this is a fold of a "
-            "cross-validation, split with StratifiedKFold, KFold(shuffle=True) or "
+            "to rank, so any similarity would score 1 for them. In a cross-validation, "
+            "split with StratifiedKFold, KFold(shuffle=True) or "
             "sklearn_simlearn.model_selection.ObjectKFold."
         )
 
@@ -263,12 +263,12 @@ def measure_matrices(
     sample_weight: ArrayLike | None,
     n_jobs: int | None,
 ) -> np.ndarray | float:
-    """Measure rankings that are given as matrices.
+    """Measure rankings that are given by matrices.
 
     Parameters
     ----------
     options : dict
-        Options of this measure only. The other parameters are common to all measures.
+        Options of this measure. The other parameters are common to all measures.
 
     Returns
     -------
@@ -311,8 +311,8 @@ def values_per_query(
         if not sparse.issparse(junk) and np.ndim(junk) == 1:
             if np.size(junk) != S.shape[1]:
                 raise ValueError(
-                    f"junk has {np.size(junk)} entries for {S.shape[1]} items; "
-                    "give one for each item, or a matrix of the shape of similarity."
+                    f"junk has {np.size(junk)} entries for {S.shape[1]} items. Pass "
+                    "one entry per item, or a matrix of the shape of similarity."
                 )
             junk = np.broadcast_to(junk, S.shape)
         junk = _check_mask(junk, "junk", S.shape)
@@ -363,12 +363,12 @@ def check_query_weight(sample_weight: ArrayLike, X: MatrixLike) -> np.ndarray:
 
 
 def settle_empty(value: np.ndarray, empty: str) -> np.ndarray:
-    """Skip, set to zero or refuse the values of queries without a relevant item."""
+    """Keep NaN, return zero or raise for queries without a relevant item."""
     nothing = np.isnan(value) if value.ndim == 1 else np.isnan(value[:, 0])
     if empty == "error" and nothing.any():
         raise ValueError(
             f"{np.count_nonzero(nothing)} of {len(value)} queries have no relevant "
-            'item. Pass empty="skip" to leave them out or empty="zero" to count them '
+            'item. Pass empty="skip" to skip them or empty="zero" to count them '
             "as 0."
         )
     if empty == "zero":
@@ -379,12 +379,12 @@ def settle_empty(value: np.ndarray, empty: str) -> np.ndarray:
 def mean_over_queries(
     value: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> float:
-    """Return the mean, weighted if weights are given, over queries with a value."""
+    """Return the mean over queries with a value, weighted if weights are given."""
     counts = ~np.isnan(value)
     if not counts.any():
         raise ValueError(
-            "No query has a relevant item, so there is nothing to average: every "
-            "label occurs once, or the relevance is all zero."
+            "No query has a relevant item: every label occurs once, or all relevance "
+            "is zero."
         )
     if sample_weight is None:
         return float(value[counts].mean())

@@ -1,4 +1,4 @@
-"""Ranking measures over a relevance and a similarity matrix."""
+"""Ranking measures of a relevance matrix and a similarity matrix."""
 
 from typing import Literal
 
@@ -38,37 +38,38 @@ def precision_at_k(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     k : int, default=10
-        Number of ranks. The denominator is always `k`, also where a list is shorter or
-        has fewer relevant items.
+        Number of ranks. The denominator is always `k`, even if a list is shorter or has
+        fewer relevant items.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks relevant items first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -117,37 +118,38 @@ def recall_at_k(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     k : int, default=10
-        Number of ranks. The denominator is the number of relevant items, also where it
+        Number of ranks. The denominator is the number of relevant items, even if it
         exceeds `k`.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks relevant items first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -195,33 +197,34 @@ def r_precision(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks relevant items first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -270,36 +273,38 @@ def reciprocal_rank(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     k : int, default=None
-        Zero where the first relevant item comes after rank `k`.
+        Last rank that counts. The value is zero if the first relevant item is after
+        rank `k`. None counts all ranks.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks relevant items first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -349,42 +354,43 @@ def ndcg_at_k(
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     k : int, default=None
-        Number of ranks that count; all of them if None. The denominator is the gain of
-        the best possible list, cut off at `k` too.
+        Number of ranks that count; all if None. The denominator is the gain of the best
+        possible list, which is also cut off at `k`.
 
     gain : {"linear", "exponential"}, default="linear"
-        An item's gain is its relevance, as in :func:`sklearn.metrics.ndcg_score`, or
-        ``2 ** relevance - 1``. The gain on rank r counts ``1 / log2(r + 1)``.
+        Gain of an item: its relevance, as in :func:`sklearn.metrics.ndcg_score`, or
+        ``2 ** relevance - 1``. The gain at rank r is multiplied by
+        ``1 / log2(r + 1)``.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        those of the largest gain first, those of the largest gain last, or lower
-        columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks larger gains first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------
@@ -426,43 +432,44 @@ def top4_score(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
 ) -> np.ndarray | float:
-    """Count the relevant items among the first four: UKbench's N-S score.
+    """Count the relevant items among the first four: the N-S score of UKbench.
 
-    Every object of UKbench has four images and each of them queries all images, itself
-    included, so that 4 is perfect. A query that is in the database counts: leave it in
-    `relevance` and `similarity`.
+    Every object of UKbench has four images. Each image queries all images, including
+    itself, so the perfect score is 4. The matrices `relevance` and `similarity` must
+    therefore contain the query itself, if it is in the database.
 
     Parameters
     ----------
     relevance : {array-like, sparse matrix} of shape (n_queries, n_items)
         Positive if an item is relevant to a query, zero if it is not, negative if it is
-        junk. A boolean matrix is accepted.
+        junk, which is not ranked. A boolean matrix is accepted.
 
     similarity : array-like of shape (n_queries, n_items)
         Larger is more similar. NaN is not allowed.
 
     ties : {"average", "optimistic", "pessimistic", "index"}, default="average"
-        Order of items of equal similarity: the exact expectation over all orders,
-        relevant items first, relevant items last, or lower columns first.
+        Order of items of equal similarity. "average" is the exact expectation over all
+        orders. "optimistic" ranks relevant items first, "pessimistic" ranks them last,
+        "index" ranks lower columns first.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item: NaN, which the mean leaves out, zero,
-        or an error.
+        Result for a query without a relevant item. "skip" returns NaN, which the mean
+        ignores; "zero" returns 0; "error" raises an error.
 
     junk : {array-like, sparse matrix} of shape (n_queries, n_items) or array-like of \
             shape (n_items,), default=None
-        True if an item is removed from the list of a query, or from every list, before
-        ranks are counted.
+        Mask of the items to remove from the list of a query, or from all lists, before
+        ranks are computed.
 
     average : bool, default=False
-        Return the mean over the queries instead of one value per query.
+        Whether to return the mean over the queries instead of one value per query.
 
     sample_weight : array-like of shape (n_queries,), default=None
         Weights of the queries in the mean.
 
     n_jobs : int, default=None
-        Threads over the queries. None means 1 unless in a
-        :func:`joblib.parallel_config` context, -1 all cores.
+        Number of threads. None means 1 unless in a :func:`joblib.parallel_config`
+        context, -1 means all cores.
 
     Returns
     -------

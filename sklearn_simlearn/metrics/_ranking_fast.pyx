@@ -1,8 +1,8 @@
 """Kernels of the ranking measures: ranks of the relevant items, and sums over them.
 
-The list of a query is not sorted as a whole. The relevant items are sorted. The other
-items are counted in the gaps between them, and a cumulative sum over the gaps gives
-the ranks. See doc/user_guide/measures.rst.
+Only the relevant items of a query are sorted. The other items are counted in the gaps
+between them. A cumulative sum over the gaps gives the ranks. See
+doc/user_guide/measures.rst.
 """
 
 from cython cimport floating
@@ -30,14 +30,15 @@ cdef extern from "simd.h":
     ) noexcept nogil
     int32_t count_key(const int32_t* keys, Py_ssize_t n, int32_t key) noexcept nogil
 
-# Rank of an irrelevant item whose score equals that of a relevant one.
+# Rank of an irrelevant item whose score equals that of a relevant item.
 cdef enum:
     SHARE = 0  # it stays tied: both get the same interval of ranks
     AFTER = 1  # it is ranked after the relevant items (optimistic)
     BEFORE = 2  # it is ranked before them (pessimistic)
     INDEX = 3  # the lower column is ranked first
 
-# Scores searched at a time: enough to fill vectors, few enough to stay in L1.
+# Number of scores that are searched at a time: enough to fill vector registers, few
+# enough to stay in the L1 cache.
 cdef enum:
     CHUNK = 512
 
@@ -55,8 +56,8 @@ def rank_relevant(
     """Find the ranks of the relevant items of each query, best first.
 
     Slot j of the outputs belongs to the relevant item that occupies ranks
-    n_above[j] + 1 to n_above[j] + n_tied[j], each with equal probability; only
-    with `ties` SHARE is that more than one rank.
+    n_above[j] + 1 to n_above[j] + n_tied[j], each with equal probability. This is more
+    than one rank only if `ties` is SHARE.
     """
     cdef Py_ssize_t n_queries = similarity.shape[0]
     cdef Py_ssize_t n_items = similarity.shape[1]
@@ -66,7 +67,7 @@ def rank_relevant(
         most = max(most, <int32_t>(offsets[i + 1] - offsets[i]))
     cdef int32_t room = padded_length(most) + 1
 
-    # One row of scratch per thread.
+    # One row of scratch memory per thread.
     dtype = np.float32 if floating is float else np.float64
     cdef floating[:, ::1] keys = np.empty((n_threads, room), dtype=dtype)
     cdef floating[:, ::1] keys_scratch = np.empty((n_threads, room), dtype=dtype)
@@ -120,9 +121,10 @@ cdef void rank_one(
     for group in range(n_groups, n_padded + 1):
         keys_scratch[group] = NAN
 
-    # between[group]: irrelevant items between two groups. gap[slot]: those of a
-    # group's own score that a rule puts before the slot. tied[group]: those that stay
-    # tied (SHARE), or the relevant items of the group so far (INDEX).
+    # between[group]: number of irrelevant items between two groups. gap[slot]: number
+    # of irrelevant items with the score of the slot that are ranked before it.
+    # tied[group]: number of irrelevant items that stay tied (SHARE), or of relevant
+    # items of the group so far (INDEX).
     for slot in range(n_relevant + 1):
         gap[slot] = 0
         tied[slot] = 0
@@ -134,7 +136,7 @@ cdef void rank_one(
         count_greater(keys_scratch, n_padded - 1, score + first, n, position)
         for j in range(n):
             if relevance[first + j] != 0:
-                # The last place is for items that are not counted.
+                # The last entry collects items that are not counted.
                 if ties == INDEX and relevance[first + j] > 0:
                     position[j] = -1 - position[j]
                 else:
@@ -212,7 +214,7 @@ cdef void sort_descending(
     floating* keys, int32_t* item, int32_t n, floating* keys_scratch,
     int32_t* item_scratch,
 ) noexcept nogil:
-    """Stable merge sort, largest key first, `item` carried along."""
+    """Sort keys and their items by a stable merge sort, largest key first."""
     cdef int32_t width = 8, low, i, j, middle, high, out
     cdef floating key
     cdef int32_t one_item
@@ -256,7 +258,7 @@ cdef inline int64_t group_end(
 
 
 # The functions below sum over the slots of :class:`Ranks`. An item that is not on the
-# list has n_tied = 0 and comes after those that are.
+# list has n_tied = 0 and comes after the others.
 
 
 def sum_precisions(
@@ -268,11 +270,11 @@ def sum_precisions(
     bint threshold,
     double[::1] out,                     # out
 ):
-    """Sum over the relevant items down to rank k of the precision at their rank.
+    """Sum the precision at the ranks of the relevant items, up to rank k.
 
-    A group of n tied items, r of them relevant, begins after N items, R of them
-    relevant. By (ap-ties) a relevant one sits on rank N + i with probability r / n and
-    then has R + (i - 1) (r - 1) / (n - 1) relevant ones above it on average.
+    (ap-ties)  A group of n tied items, r of them relevant, begins after N items, R of
+    them relevant. Rank N + i holds a relevant item with probability r / n. Then
+    R + (i - 1) (r - 1) / (n - 1) relevant items are above it on average.
     """
     cdef Py_ssize_t query
     cdef int64_t slot, end, i, N, n
@@ -313,7 +315,7 @@ def count_hits(
     const int64_t[::1] k,                # in: a cut-off per query
     double[::1] out,                     # out
 ):
-    """Expected number of relevant items among the first k."""
+    """Compute the expected number of relevant items among the first k."""
     cdef Py_ssize_t query
     cdef int64_t slot
     with nogil:
@@ -322,7 +324,7 @@ def count_hits(
             for slot in range(offsets[query], offsets[query + 1]):
                 if n_above[slot] >= k[query] or n_tied[slot] == 0:
                     break
-                # The item sits on each of its n_tied ranks with equal probability.
+                # The item has each of its n_tied ranks with equal probability.
                 out[query] += min(
                     1.0, <double>(k[query] - n_above[slot]) / n_tied[slot])
 
@@ -334,7 +336,7 @@ def first_reciprocal_rank(
     int64_t k,
     double[::1] out,                     # out
 ):
-    """Expected 1 / rank of the first relevant item, 0 beyond rank k.
+    """Compute the expected 1 / rank of the first relevant item, 0 beyond rank k.
 
     Among n tied items with r relevant, the first relevant one is the i-th with
     probability p_i: p_1 = r / n, p_(i + 1) = p_i (n - i - r + 1) / (n - i).
@@ -362,10 +364,10 @@ def best_precision_from(
     const int32_t[::1] n_tied,           # in
     double[::1] out,                     # out: one value per slot
 ):
-    """Highest precision at the rank of each relevant item or of any below it.
+    """Compute the highest precision at or below the rank of each relevant item.
 
-    Tied items count as evenly mixed: the j-th of r relevant ones among n is on
-    rank N + j n / r. The precision at an item without a rank is 0.
+    Tied items count as evenly mixed: the j-th of r relevant items among n has rank
+    N + j n / r. The precision at an item without a rank is 0.
     """
     cdef Py_ssize_t query
     cdef int64_t slot, end, j
@@ -384,8 +386,8 @@ def best_precision_from(
                 out[j] = max(out[j], out[j + 1])
 
 
-# The two functions below measure whole lists that are sorted in between. They take
-# similarities in single precision, and those that differ in the last bit only are tied.
+# The two functions below measure whole lists; NumPy sorts the lists between the calls.
+# Similarities are in single precision. Those that differ only in the last bit are tied.
 
 
 def mark_lists(
@@ -394,7 +396,7 @@ def mark_lists(
     int32_t[:, ::1] keys,                # out: of the first columns, odd if relevant
     double[::1] first,                   # out: precision at 1 over all columns
 ):
-    """Turn similarities into keys in their order, and measure precision at 1."""
+    """Convert similarities to integer keys in their order; measure precision at 1."""
     cdef Py_ssize_t query, n_items = bits.shape[1], n_listed = keys.shape[1]
     cdef int32_t[::1] scratch = np.empty(n_items, dtype=np.int32)
     cdef int32_t* row = &scratch[0]
@@ -405,7 +407,7 @@ def mark_lists(
             key = mark_relevant(&bits[query, 0], &relevance[query, 0], n_items, row)
             memcpy(&keys[query, 0], row, n_listed * sizeof(int32_t))
             first[query] = 0.0
-            if key & 1:  # a relevant item; an irrelevant one of its score has key - 1
+            if key & 1:  # relevant; irrelevant items of the same score have key - 1
                 n_relevant = count_key(row, n_items, key)
                 first[query] = n_relevant / (
                     n_relevant + count_key(row, n_items, key - 1))
@@ -417,11 +419,11 @@ def measure_sorted(
     double[::1] first,                   # out: precision at 1
     double[::1] first_of_half,           # out: the same without half of the items
 ):
-    """Average precision, and precision at 1 in the list and in half of it.
+    """Compute average precision, and precision at 1 of the list and of half of it.
 
     Tied items share their ranks, as in `sum_precisions`. If each item is missing with
-    probability 1/2, one of n tied items comes first with probability
-    2^-N (1 - 2^-n) / n, where N items are above them.
+    probability 1/2, and N items are above n tied items, each of these comes first with
+    probability 2^-N (1 - 2^-n) / n.
     """
     cdef Py_ssize_t query, n_items = keys.shape[1]
     cdef int64_t i, N, n

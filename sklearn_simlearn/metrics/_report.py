@@ -63,27 +63,27 @@ def retrieval_report(
     Parameters
     ----------
     estimator : object
-        A fitted learner, pipeline or search; any other transformer is measured by the
+        A fitted learner, pipeline or search. Any other transformer is measured by the
         cosine of its output.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples. Each of them queries the others, or the documents of `y`.
+        Samples. Each sample queries the others, or the documents of `y`.
 
     y : array-like of shape (n_samples,) or (n_samples, n_columns), \
             PairwiseRelevance or Judgements
         Labels, relevance matrix or relevance by pairs. With :class:`Judgements`, the
-        samples are queries, and all its documents are ranked for each of them.
+        samples are queries, and all documents of the judgements are ranked for each.
 
     X_database, y_database : default=None
-        Samples to search in instead, with their targets. With
-        Judgements, leave both at None: the documents are the database.
+        Samples to search instead of `X`, with their targets. With Judgements, both must
+        be None, since the documents are searched.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
-        Samples that query; all samples with relevant items if None.
+        Samples that query. If None, every sample with a relevant item queries.
 
     groups : array-like of shape (n_samples,), default=None
-        Set of each sample, for an estimator whose `similarity` takes `groups`: the
-        samples of a set query together; those of group -1 or None do not query. See
+        Set of each sample, for an estimator whose `similarity` takes `groups`. The
+        samples of a set query together. Samples of group -1 or None do not query. See
         :class:`RetrievalScorer`.
 
     k : int or sequence of int, default=(1, 10)
@@ -93,26 +93,26 @@ def retrieval_report(
         Order of items of equal similarity, as for :func:`average_precision`.
 
     interpolation : {"step", "trapezoid"}, default="step"
-        How average precision integrates the precision-recall curve.
+        Integration of the precision-recall curve by average precision.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant item; with "skip" its values are NaN.
+        Result for a query without a relevant item: NaN, 0 or an error.
 
     recall_levels : array-like of shape (n_levels,), default=None
         Recall levels of the precision-recall curves; 0, 0.01, ..., 1 if None.
 
     n_jobs : int, default=None
-        Threads over the queries.
+        Number of threads.
 
     Returns
     -------
     report : :class:`~sklearn.utils.Bunch`
-        ``query`` (row of `X`, id of the query or group), ``n_relevant``,
-        ``average_precision``, ``precision_at_1`` and so on for each `k`,
-        ``recall_at_1`` ..., ``ndcg_at_1``
-        ..., ``r_precision``, ``reciprocal_rank``, ``top4_score`` (the query itself
-        counting unless there is a database), arrays with one entry per query; and
-        ``precision_recall`` of shape (n_queries, n_levels) with ``recall_levels``.
+        Arrays with one entry per query: ``query`` (row of `X`, id of the query or
+        group), ``n_relevant``, ``average_precision``, ``r_precision``,
+        ``reciprocal_rank``, ``top4_score`` (which counts the query itself unless there
+        is a database), and for each `k` ``precision_at_k``, ``recall_at_k`` and
+        ``ndcg_at_k`` with the number in the name. Also ``precision_recall`` of shape
+        (n_queries, n_levels), and ``recall_levels``.
 
     Examples
     --------
@@ -127,12 +127,12 @@ def retrieval_report(
     """
     if X_database is not None and isinstance(y, Judgements):
         raise ValueError(
-            "Judgements contain the documents to search in: leave out X_database "
+            "Judgements contain the documents to search: leave out X_database "
             "and y_database."
         )
     if (X_database is None) != (y_database is None):
         raise ValueError(
-            "Give X_database and y_database together, or neither. If y holds the "
+            "Pass both X_database and y_database, or neither. If y holds the "
             "relevance of documents to queries, pass Judgements(y, documents) as y."
         )
     database = None if X_database is None else (X_database, y_database)
@@ -180,7 +180,7 @@ def run_report(
 
     The values are those of trec_eval. A document without a judgement, or with a
     relevance of 0 or less, is not relevant. A relevant document that is not in the run
-    is never found. Queries of the run that are not in the qrels are left out.
+    counts as not found. Queries of the run that are not in the qrels are skipped.
 
     Parameters
     ----------
@@ -196,20 +196,21 @@ def run_report(
         Cut-offs of the measures whose names end in ``_at_k``.
 
     ties : {"trec", "average", "optimistic", "pessimistic"}, default="trec"
-        Order of documents of equal score: by id, descending, as in trec_eval; the exact
-        expectation over all orders; relevant ones first; or relevant ones last.
-        Scores are compared in double precision; trec_eval reads them in single
-        precision.
+        Order of documents of equal score. "trec" sorts them by id, descending, as
+        trec_eval does. "average" is the exact expectation over all orders. "optimistic"
+        ranks relevant documents first, "pessimistic" ranks them last. Scores are
+        compared in double precision; trec_eval reads them in single precision.
 
     interpolation : {"step", "trapezoid"}, default="step"
-        How average precision integrates the precision-recall curve.
+        Integration of the precision-recall curve by average precision.
 
     missing : {"zero", "skip", "error"}, default="zero"
-        Value of a query of the qrels that the run does not answer: 0, as by trec_eval
-        with its option ``-c``; left out, as by trec_eval without it; or an error.
+        Result for a query of the qrels without results in the run. "zero" returns 0, as
+        trec_eval does with the option ``-c``. "skip" skips the query, as trec_eval does
+        without this option. "error" raises an error.
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Value of a query with no relevant document: NaN; 0, as by trec_eval; or an
+        Result for a query without a relevant document: NaN; 0, as in trec_eval; or an
         error.
 
     recall_levels : array-like of shape (n_levels,), default=None
@@ -218,7 +219,7 @@ def run_report(
     Returns
     -------
     report : :class:`~sklearn.utils.Bunch`
-        ``query``, the ids in the order of the qrels, and the measures of
+        ``query``, which holds the ids in the order of the qrels, and the measures of
         :func:`retrieval_report`.
 
     See Also
@@ -246,13 +247,13 @@ def run_report(
     found = found.take(found.query < n_queries)
     is_answered = np.bincount(found.query, minlength=n_queries) > 0
     if not is_answered.any():
-        raise ValueError("The run answers none of the queries of the qrels.")
+        raise ValueError("The run has no results for the queries of the qrels.")
     if missing == "error" and not is_answered.all():
         n_missing = np.count_nonzero(~is_answered)
         raise ValueError(
-            f"The run does not answer {n_missing} of {n_queries} queries of the qrels. "
-            'Pass missing="zero" to count them as 0 or missing="skip" to leave them '
-            "out."
+            f"The run has no results for {n_missing} of {n_queries} queries of the "
+            'qrels. Pass missing="zero" to count them as 0 or missing="skip" to skip '
+            "them."
         )
     ranks = _rank_run(found, judged, n_queries, documents, ties)
     kept = is_answered if missing == "skip" else np.ones(n_queries, dtype=bool)
@@ -278,7 +279,7 @@ def _rank_run(
     documents: dict[str, int],
     ties: str,
 ) -> SlotRanks:
-    """Return ranks of the relevant documents; without a rank if not in the run."""
+    """Return the ranks of the relevant documents; those not in the run have no rank."""
     judged = judged.take(judged.value > 0)
     n_documents = len(documents)
     _, hits, places = np.intersect1d(
@@ -325,7 +326,7 @@ def _rank_run(
 def _rank_rows(
     run: NumberedRows, hits: np.ndarray, documents: dict[str, int], ties: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of documents above each row of a run and at the same rank."""
+    """Return the numbers of documents above each row of a run and tied with it."""
     if ties == "trec":
         order = order_rows(run, documents)
     else:
@@ -352,7 +353,7 @@ def _rank_rows(
 def bind_all_measures(
     k: int | ArrayLike, ties: str, interpolation: str, levels: np.ndarray
 ) -> tuple[dict[str, Callable[[Ranks], np.ndarray]], set[str]]:
-    """Return all entries of a report as functions of ranks; those that count self."""
+    """Return the measures of a report, and the names of those that count the query."""
     shared = {"ties": ties, "interpolation": interpolation}
     measures: dict[str, Callable[[Ranks], np.ndarray]] = {}
     counts_self: set[str] = set()
@@ -377,7 +378,7 @@ def make_report(
     values: dict[str, np.ndarray],
     empty: str,
 ) -> Bunch:
-    """Return the report of the values of all measures per query."""
+    """Return a report with the values of all measures per query."""
     for name in values.keys() - {"n_relevant"}:
         settle_empty(values[name], empty)
     return Bunch(query=names, recall_levels=levels, **values)

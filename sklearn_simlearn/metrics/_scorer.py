@@ -26,8 +26,9 @@ from sklearn_simlearn.metrics._queries import (
 class RetrievalScorer:
     """Scorer of rankings, for `scoring=` in cross-validation and searches.
 
-    It scores a learner, a pipeline that ends in one (also nested), or a search over one
-    of them. Any other transformer is scored by the cosine of its output, as a baseline.
+    It scores a learner, a (nested) pipeline that ends in a learner, or a search over
+    one of these. Any other transformer is scored by the cosine of its output, as a
+    baseline.
 
     Parameters
     ----------
@@ -38,27 +39,28 @@ class RetrievalScorer:
 
     ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
             default="average"
-        Treatment of items of equal similarity; "threshold" requires "map".
+        Order of items of equal similarity, as for :func:`average_precision`.
+        "threshold" requires the measure "map".
 
     empty : {"skip", "zero", "error"}, default="skip"
-        Treatment of queries without a relevant item.
+        Result for queries without a relevant item, as for :func:`average_precision`.
 
     protocol : {"test", "train"}, default="test"
-        Database that the samples query: the other samples ("test"), or the training
-        samples of the estimator ("train"). For "train", wrap the estimator in
+        Items that the samples query: the other samples ("test"), or the training
+        samples of the estimator ("train"). For "train", wrap the estimator in a
         :class:`~sklearn_simlearn.model_selection.KeepTrainingData`.
 
     n_jobs : int, default=None
         Number of threads.
 
     **options : dict
-        Options of the measure, such as `k`, `interpolation` or `gain`. The defaults are
-        those of its function.
+        Options of the measure, such as `k`, `interpolation` or `gain`. The function of
+        the measure lists them with their defaults.
 
     Notes
     -----
-    The scorer raises if a query of a fold has no irrelevant item, as with an unshuffled
-    `KFold` on sorted labels: any similarity would rank perfectly.
+    The scorer raises an error if a query has no irrelevant item, since any similarity
+    would then rank perfectly. This happens with an unshuffled `KFold` on sorted labels.
 
     Junk and distractors are read from `y`. With metadata routing, the scorer accepts
     `query_mask`, `sample_weight` and `groups`; request them with `set_score_request`.
@@ -102,7 +104,7 @@ class RetrievalScorer:
     ) -> None:
         if measure not in MEASURES:
             raise ValueError(
-                f"There is no measure {measure!r}: choose from {', '.join(MEASURES)}."
+                f"Unknown measure {measure!r}. Choose from {', '.join(MEASURES)}."
             )
         MEASURES[measure].bind(ties=ties, **options)
         self.measure = measure
@@ -138,7 +140,7 @@ class RetrievalScorer:
         Parameters
         ----------
         query_mask, sample_weight, groups : bool, str or None, default=None
-            True to request the metadata, a string to request them under this name.
+            True requests the metadata, a string requests them under this name.
 
         Returns
         -------
@@ -189,19 +191,20 @@ class RetrievalScorer:
         y : array-like of shape (n_samples,) or (n_samples, n_columns), \
                 PairwiseRelevance or Judgements
             Labels, relevance matrix or relevance by pairs. With :class:`Judgements`,
-            the samples are queries, and all its documents are ranked for each of them.
+            the samples are queries, and all documents of the judgements are ranked for
+            each.
 
         query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query; if None, every sample that has a relevant one.
+            Samples that query. If None, every sample with a relevant item queries.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples as queries. The weight of a set is their mean.
 
         groups : array-like of shape (n_samples,), default=None
-            Set of each sample, for an estimator whose `similarity` takes `groups`: the
+            Set of each sample, for an estimator whose `similarity` takes `groups`. The
             samples of a set query together. An item is relevant to a set if it is
-            relevant to all members. The members themselves are not ranked. Samples of
-            group -1 or None do not query.
+            relevant to all its members. The members are not ranked. Samples of group -1
+            or None do not query.
             :func:`~sklearn_simlearn.model_selection.make_query_sets` draws groups.
 
         Returns
@@ -214,13 +217,13 @@ class RetrievalScorer:
             if isinstance(y, Judgements):
                 raise ValueError(
                     'protocol="train" searches the training samples, but Judgements '
-                    'contain the documents to search: use protocol="test".'
+                    'contain the documents to search. Use protocol="test".'
                 )
             database = find_model(estimator).database
             if database is None:
                 raise ValueError(
-                    'protocol="train" needs the training samples to search in. Wrap '
-                    "the estimator: KeepTrainingData(estimator), from "
+                    'protocol="train" searches the training samples, but the estimator '
+                    "does not keep them. Wrap it: KeepTrainingData(estimator), from "
                     "sklearn_simlearn.model_selection."
                 )
         X = read_partitions(X)

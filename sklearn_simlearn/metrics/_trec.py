@@ -20,7 +20,8 @@ from sklearn.utils import Bunch
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.targets import number_ids, read_column, read_ids
 
-# Longest line in bytes. A file that is not text may have no line ends.
+# Longest line in bytes. It limits memory for files that are not text and may have no
+# line ends.
 MAX_LINE = 2**16
 
 INTEGER = re.compile(rb"[+-]?[0-9]{1,9}")
@@ -33,9 +34,9 @@ NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 def read_qrels(path: str | os.PathLike[str]) -> Bunch:
     """Read judgements from a file in the format of TREC.
 
-    Each line holds the id of a query, an iteration, which is ignored, the id of a
-    document and its relevance, an integer, with spaces or tabs between them. A file
-    whose name ends in ``.gz`` is decompressed.
+    Each line holds four fields, separated by spaces or tabs: the id of a query, an
+    iteration, which is ignored, the id of a document, and its relevance, an integer. A
+    file whose name ends in ``.gz`` is decompressed.
 
     Parameters
     ----------
@@ -46,14 +47,14 @@ def read_qrels(path: str | os.PathLike[str]) -> Bunch:
     -------
     qrels : :class:`~sklearn.utils.Bunch`
         Columns with one entry per line: ``query`` and ``document``, ids as strings, and
-        ``relevance``, int64. :func:`judgements_from_table` makes :class:`Judgements` of
-        them, :func:`run_report` measures a run by them.
+        ``relevance``, int64. :func:`judgements_from_table` converts them to
+        :class:`Judgements`; :func:`run_report` evaluates a run with them.
 
     Raises
     ------
     ValueError
-        If a line is damaged or judges a pair again. The message names the file and the
-        line.
+        If a line is not in this format, or repeats the query and document of another
+        line. The message names the file and the line.
 
     Examples
     --------
@@ -79,10 +80,10 @@ def read_qrels(path: str | os.PathLike[str]) -> Bunch:
 def read_run(path: str | os.PathLike[str]) -> Bunch:
     """Read results from a file in the format of TREC.
 
-    Each line holds the id of a query, ``Q0``, the id of a document, its rank, its score
-    and the name of the run, with spaces or tabs between them. The order of the results
-    is that of the scores. The rank is ignored, as by trec_eval. A file whose name ends
-    in ``.gz`` is decompressed.
+    Each line holds six fields, separated by spaces or tabs: the id of a query, ``Q0``,
+    the id of a document, its rank, its score and the name of the run. Results are
+    ordered by score. The rank is ignored, as in trec_eval. A file whose name ends in
+    ``.gz`` is decompressed.
 
     Parameters
     ----------
@@ -98,8 +99,8 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
     Raises
     ------
     ValueError
-        If a line is damaged, lists a document again or has another name of the run. The
-        message names the file and the line.
+        If a line is not in this format, repeats the query and document of another line,
+        or has another name of the run. The message names the file and the line.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
         if not math.isfinite(score):
             rows.fail(f"the score {_show(value)} is not a finite number")
         if name != (tag := tag or name):
-            rows.fail(f"the run is named {_show(name)} and, above, {_show(tag)}")
+            rows.fail(f"the run is named {_show(name)}, but {_show(tag)} above")
         scores.append(score)
     columns = rows.columns()
     return Bunch(
@@ -133,16 +134,16 @@ def read_run(path: str | os.PathLike[str]) -> Bunch:
 
 
 class _Rows:
-    """Rows of a file with a query and a document in each.
+    """Rows of a file, each with a query and a document.
 
-    Each id is stored once, and each row has its number.
+    Each id is stored once; rows hold its number.
 
     Parameters
     ----------
     path : str or path-like
     fields : str
-        Names of the fields, for messages. The first is the query, the third the
-        document.
+        Names of the fields, for messages. The first field is the query, the third is
+        the document.
     """
 
     def __init__(self, path: str | os.PathLike[str], fields: str) -> None:
@@ -159,7 +160,7 @@ class _Rows:
         for line in self._lines():
             fields = line.split()
             if len(fields) != n_fields:
-                self.fail(f"{len(fields)} fields, not {' '.join(self.fields)}")
+                self.fail(f"{len(fields)} fields instead of {' '.join(self.fields)}")
             query, document = fields[0], fields[2]
             if query not in queries:
                 self.decode(query)
@@ -181,12 +182,12 @@ class _Rows:
                 while line := file.readline(MAX_LINE + 1):
                     self.line += 1
                     if len(line) > MAX_LINE:
-                        self.fail(f"longer than {MAX_LINE} bytes")
+                        self.fail(f"the line is longer than {MAX_LINE} bytes")
                     if self.line == 1:
                         line = line.removeprefix(codecs.BOM_UTF8)
                     yield line
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                self.fail(f"damaged after this line: {error}")
+                self.fail(f"the file is damaged after this line: {error}")
 
     def decode(self, value: bytes) -> str:
         try:
@@ -203,7 +204,7 @@ class _Rows:
         repeat = find_repeat(query, document)
         if repeat is not None:
             self.line = repeat[1] + 1
-            self.fail(f"query and document are those of line {repeat[0] + 1}")
+            self.fail(f"repeats the query and document of line {repeat[0] + 1}")
         names = [
             np.array([id_.decode() for id_ in numbers], dtype=object)
             for numbers in self._numbers
@@ -224,7 +225,8 @@ def _show(value: bytes) -> str:
 def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
     """Write judgements to a file in the format of TREC.
 
-    The file is replaced as a whole. A file whose name ends in ``.gz`` is compressed.
+    An existing file is replaced only when the new one is complete. A file whose name
+    ends in ``.gz`` is compressed.
 
     Parameters
     ----------
@@ -233,7 +235,7 @@ def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
 
     qrels : Judgements, pandas or polars DataFrame, or dict of columns
         Judgements with ids of queries and documents, or a table with the columns
-        ``query``, ``document`` and ``relevance``. Relevance is in integers.
+        ``query``, ``document`` and ``relevance``. Relevance must be an integer.
 
     Examples
     --------
@@ -249,7 +251,9 @@ def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
     """
     if isinstance(qrels, Judgements):
         if qrels.query_ids is None or qrels.document_ids is None:
-            raise ValueError("qrels needs the ids of queries and of documents.")
+            raise ValueError(
+                "qrels must have ids: pass query_ids and document_ids to Judgements."
+            )
         stored = qrels.relevance.tocoo()
         qrels = {
             "query": qrels.query_ids[stored.row],
@@ -260,7 +264,7 @@ def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
     documents: dict[str, int] = {}
     rows = read_rows(qrels, "relevance", "qrels", queries, documents)
     if (rows.value != np.rint(rows.value)).any():
-        raise ValueError("The relevance in a file of TREC is an integer.")
+        raise ValueError("The relevance must be an integer in a TREC file.")
     _check_fields(queries, documents)
     columns = (column.astype(np.int64).tolist() for column in rows)
     query_names, document_names = list(queries), list(documents)
@@ -275,10 +279,11 @@ def write_run(
 ) -> None:
     """Write results to a file in the format of TREC.
 
-    The results of a query are ordered by score, and by document id, descending, where
-    scores are equal: the order of trec_eval. trec_eval reads scores in single
-    precision, so scores that differ only beyond it are equal there. The file is
-    replaced as a whole. A file whose name ends in ``.gz`` is compressed.
+    The results of a query are ordered by score and, if scores are equal, by document
+    id, both descending, as in trec_eval. Note that trec_eval reads scores in single
+    precision, so it may treat scores as equal that are different here. An existing file
+    is replaced only when the new one is complete. A file whose name ends in ``.gz`` is
+    compressed.
 
     Parameters
     ----------
@@ -286,7 +291,7 @@ def write_run(
         The file.
 
     run : pandas or polars DataFrame, or dict of columns
-        A table with the columns ``query``, ``document`` and ``score``.
+        Table with the columns ``query``, ``document`` and ``score``.
 
     tag : str, default="sklearn_simlearn"
         Name of the run.
@@ -351,7 +356,7 @@ def read_rows(
     name : str
         Name of the table, for messages.
     queries, documents : dict
-        Numbers of ids, to which new ids are added.
+        Numbers of the ids. New ids are added.
     """
     query, document = (
         number_ids(
@@ -411,14 +416,14 @@ def _check_fields(*columns: Iterable[str]) -> None:
     for id_ in chain(*columns):
         if id_.encode().split() != [id_.encode()] or "\0" in id_:
             raise ValueError(
-                f"{id_[:50]!r} cannot be a field of a file of TREC: it is empty or "
+                f"{id_[:50]!r} cannot be a field of a TREC file: it is empty or "
                 "contains white space or a null character."
             )
 
 
 @contextmanager
 def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Write a file under another name; rename it when it is complete."""
+    """Yield a file with a temporary name; rename it when it is complete."""
     path = Path(path)
     aside = path.with_name(f".{secrets.token_hex(8)}")
     try:

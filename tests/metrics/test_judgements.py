@@ -345,14 +345,14 @@ def test_judgements_where_they_are_not_valid(task):
         retrieval_report(model, Q, y, X_database=D)
     with pytest.raises(ValueError, match="contain the documents"):
         retrieval_report(model, Q, np.arange(25), X_database=Q, y_database=y)
-    with pytest.raises(ValueError, match='use protocol="test"'):
+    with pytest.raises(ValueError, match='Use protocol="test"'):
         RetrievalScorer("map", protocol="train")(model, Q, y)
     with pytest.raises(ValueError, match="same number of queries; got 24 and 25"):
         map_scorer(model, Q[1:], y)
     with pytest.raises(TypeError, match="use KFold"):
         next(ObjectKFold(2).split(Q, y))
     memory = MemoryVectorQuery("precomputed").fit(np.eye(25))
-    with pytest.raises(TypeError, match="precomputed similarity has no documents"):
+    with pytest.raises(TypeError, match="precomputed similarity cannot be compared"):
         map_scorer(memory, np.eye(25), y)
     with pytest.raises(ValueError, match="There is no query"):
         map_scorer(model, Q, y, query_mask=np.zeros(25, dtype=bool))

@@ -616,7 +616,7 @@ def test_bad_options():
     pair = ([[1, 0]], [[2.0, 1.0]])
     with pytest.raises(ValueError, match="junk has 3 entries for 2 items"):
         metrics.average_precision(*pair, junk=[True, False, False])
-    with pytest.raises(ValueError, match='"threshold" has no ranks'):
+    with pytest.raises(ValueError, match='"threshold" does not support a cut-off'):
         metrics.average_precision(*pair, ties="threshold", k=1)
     with pytest.raises(ValueError, match="'ties' parameter"):
         metrics.precision_at_k(*pair, ties="threshold")
