@@ -2,9 +2,9 @@
  *
  * The binary stays portable: if compiler and loader support it (GCC or Clang on
  * Linux with glibc), each function below is compiled for AVX-512, AVX2 and the
- * baseline, and the loader picks one for the processor. Elsewhere the baseline
- * alone is compiled. Every version adds in the same order and none fuses a product into
- * a sum (-ffp-contract=off), so all give equal results.
+ * baseline, and the loader selects one for the processor. Elsewhere only the baseline
+ * is compiled. All versions add in the same order, and none fuses a product with a sum
+ * (-ffp-contract=off), so their results are equal.
  */
 #ifndef SIMLEARN_SIMD_H
 #define SIMLEARN_SIMD_H
@@ -35,10 +35,10 @@
 
 /* position[i] = number of the descending `keys` that are greater than scores[i].
  *
- * A search without branches, one step for all scores before the next, so that the inner
- * loops vectorise: first against fifteen keys at once, which need no gathering, then by
- * halves. `n_keys` is 2^k - 1, at least 15: the caller pads with NaN, which
- * compares as not greater.
+ * The search has no branches and makes each step for all scores, so that the inner loops
+ * are vectorised. The first step compares with fifteen keys at once, which needs no
+ * gathering; the next steps are binary. `n_keys` is 2^k - 1, at least 15. The caller
+ * pads the keys with NaN, which is not greater than any score.
  */
 #define SIMLEARN_COUNT_GREATER(name, real)                                          \
     SIMLEARN_CLONES                                                                 \

@@ -1,4 +1,4 @@
-"""Indexes that find the best items for a query, for any estimator."""
+"""Indexes that find the most similar items to a query, for any estimator."""
 
 from sklearn_simlearn.index._explanation import Explanation
 from sklearn_simlearn.index._index import SimilarityIndex

@@ -19,26 +19,26 @@ from sklearn_simlearn.index import _metadata
 
 
 class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
-    """Base class of the indexes. The estimator encodes items and queries.
+    """Base class of the indexes, with an estimator that encodes items and queries.
 
     A subclass sets `estimator_` and `_model` to the result of `_take_estimator`.
     """
 
     def _take_estimator(self, X, y):
-        """Return the estimator and its model. Fit on X and y if not yet fitted."""
+        """Return the estimator and its model. Fit the estimator if it is not fitted."""
         estimator = self.estimator
         if not is_fitted(estimator):
             if isinstance(y, Judgements):
                 raise ValueError(
-                    "Judgements relate queries to documents, and an index gets "
-                    "documents: fit the estimator on queries first."
+                    "An index is fitted on documents, not on queries with Judgements. "
+                    "Fit the estimator on queries and Judgements first."
                 )
             estimator = clone(estimator).fit(X, y)
         return estimator, unwrap.find_model(estimator)
 
     def _check_estimator(self):
         if not self.__sklearn_is_fitted__():
-            check_is_fitted(self)  # called only on failure: it is slow
+            check_is_fitted(self)  # raises; not called before, because it is slow
         if self._model is None:
             raise ValueError(
                 "The index was opened without its estimator. Load it with `trusted` or "
@@ -49,7 +49,8 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
         """Return the sets of queries: one per group, or one per query."""
         if groups is not None and not self._model.takes_groups:
             raise ValueError(
-                "groups requires an estimator that ends in a MemoryVectorQuery."
+                "groups requires an estimator that ends in a MemoryVectorQuery. Pass "
+                "queries without groups."
             )
         return read_groups(groups, n_queries)
 
@@ -79,7 +80,7 @@ class BaseIndex(ItemsHtmlMixin, DocLinkMixin, BaseEstimator):
             Encodings of these queries, one row per set.
         """
         n_rows = max(1, int(get_config()["working_memory"] * 2**20 // row_bytes))
-        are_single = sets.names is sets.rows  # not groups of the user
+        are_single = sets.names is sets.rows  # the user passed no groups
         if are_single and sets.n_sets <= n_rows:
             Q = self._model.encode_queries(self._model.prepare_queries(X))
             yield slice(0, sets.n_sets), X, Q

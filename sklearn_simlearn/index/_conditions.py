@@ -29,7 +29,7 @@ class Condition(NamedTuple):
 
 
 def read_conditions(filter, columns):
-    """Return a dict filter as conditions that all have to hold.
+    """Return a dict filter as a list of conditions, all of which must hold.
 
     Parameters
     ----------
@@ -59,7 +59,8 @@ def read_conditions(filter, columns):
             values = [as_plain(one) for one in value]
             if None in values:
                 raise ValueError(
-                    f"filter lists a missing value for {name!r}. Filter by None alone."
+                    f"filter has a list with a missing value for {name!r}. To find "
+                    "missing values, filter by None."
                 )
             conditions.append(Condition(name, "any", values))
         else:
@@ -129,8 +130,8 @@ def as_plain(value):
 class SortedColumns:
     """Columns of a table in sorted order, so that conditions become ranges.
 
-    A column is sorted when a filter first uses it. Then a filter takes time in
-    proportion to the rows of its most selective condition.
+    A column is sorted when a filter first uses it. After that, the time of a filter is
+    proportional to the number of rows that satisfy its most selective condition.
 
     Parameters
     ----------
@@ -255,7 +256,7 @@ class SortedColumn:
 
 
 def _find_kind(value):
-    """Return the name of the kind of values that a value is comparable with."""
+    """Return the name of the kind of values with which a value can be compared."""
     if value is None:
         return None
     if isinstance(value, bool):

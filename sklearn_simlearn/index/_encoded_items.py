@@ -13,7 +13,7 @@ def encode_items(model, X):
     if not model.has_encodings:
         raise TypeError(
             f"{model.learner!r} is not an inner-product similarity and cannot be "
-            "indexed. Rank by its `similarity`."
+            "indexed. Use its method `similarity` to rank items."
         )
     encoded = as_rows(model.encode_items(model.prepare_items(X)))
     given = _list_arrays(X)

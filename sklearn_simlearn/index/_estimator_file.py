@@ -19,11 +19,11 @@ OLD_ESTIMATOR_FILE = "estimator.skops"
 # Files that `read_estimator` looks for.
 ESTIMATOR_FILES = (ESTIMATOR_FILE, OLD_ESTIMATOR_FILE)
 
-# Types within learners that are harmless but that skops does not trust by default.
+# Types within learners that are harmless, but not trusted by skops by default.
 SPARSE_TYPES = ("scipy.sparse._csr.csr_array", "scipy.sparse._csc.csc_array")
 
-# Loaders of skops that create an instance without a call of its class: they set its
-# attributes or, of a named tuple, its fields. Other loaders call any function that the
+# Loaders of skops that create an instance without calling its class: they set its
+# attributes or, for a named tuple, its fields. Other loaders call any function that the
 # file names.
 INSTANCE_LOADERS = {"ObjectNode", "TupleNode"}
 SPARSE_LOADERS = {"SparseMatrixNode"}
@@ -35,7 +35,7 @@ PACKAGE = "sklearn_simlearn."
 
 
 def dump_estimator(estimator):
-    """Return an estimator as bytes. Of a search, store the best estimator."""
+    """Return an estimator as bytes. For a search, store the best estimator."""
     while hasattr(estimator, "best_estimator_"):
         estimator = estimator.best_estimator_
     import skops.io  # a third of the time to import this package
@@ -84,7 +84,7 @@ def load_estimator(data, trusted):
     try:
         types = skops.io.get_untrusted_types(data=data)
         loaders = _list_loaders(data)
-        # skops trusts a name everywhere in a file, even if the file calls it.
+        # skops trusts a name everywhere in a file, even where the file calls it.
         refused = [
             name
             for name in types
@@ -147,7 +147,7 @@ def _is_named_tuple(cls):
 def _public_estimators():
     """Return the public classes that an estimator of an index may consist of.
 
-    Indexes and re-ranking steps are not among them: they hold other indexes.
+    Indexes and re-ranking steps are excluded, because they hold other indexes.
     """
     # Imported here because feature_extraction imports modules of this package.
     import sklearn_simlearn

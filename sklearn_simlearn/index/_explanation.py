@@ -16,7 +16,7 @@ from sklearn_simlearn.index._encoded_items import as_rows
 from sklearn_simlearn.index._filters import check_lists
 from sklearn_simlearn.index._ids import read_ids
 
-# Number of contributions per level that are printed.
+# Largest number of contributions that are printed per level.
 N_PRINTED = 10
 
 
@@ -29,11 +29,11 @@ class Contribution(NamedTuple):
         Word or column, or part of a :class:`~sklearn_simlearn.compose.SimilarityUnion`.
 
     value : float
-        Its term in the score.
+        Amount that it adds to the score.
 
     parts : tuple of Contribution
-        Contributions that `value` is the sum of, the largest first; empty for a word or
-        a column.
+        Contributions whose sum is `value`, the largest first; empty for a word or a
+        column.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Explanation(NamedTuple):
         Similarity of the query and the item: the sum of the values of `parts`.
 
     parts : tuple of Contribution
-        Contributions, each with `name`, `value` and `parts`, the largest first. The
-        contribution of a part of a :class:`~sklearn_simlearn.compose.SimilarityUnion`
-        is the sum of its `parts`; that of a word or a column has none.
+        Contributions, each with `name`, `value` and `parts`, the largest first. For a
+        part of a :class:`~sklearn_simlearn.compose.SimilarityUnion`, `value` is the sum
+        of its `parts`. For a word or a column, `parts` is empty.
 
     Examples
     --------
@@ -88,8 +88,8 @@ class Explanation(NamedTuple):
         Returns
         -------
         frame : DataFrame
-            One row per word or column. Columns are `name` and `value`, after `part`,
-            the part of a union, if there are such parts.
+            One row per word or column, with the columns `name` and `value`. For a
+            union, a column `part` comes first.
         """
         try:
             import pandas as pd
@@ -142,10 +142,10 @@ class ExplainMixin:
     def explain(
         self, X: MatrixLike, ids: ArrayLike, *, groups: ArrayLike | None = None
     ) -> list[list[Explanation]]:
-        """Return what each word or column adds to the scores of items.
+        """Return the contributions of words or columns to the scores of items.
 
-        The contributions add up to the similarity, up to rounding. Re-ranking steps are
-        not applied.
+        The sum of the contributions is the similarity, up to rounding. Re-ranking steps
+        are not applied.
 
         Parameters
         ----------
@@ -153,8 +153,9 @@ class ExplainMixin:
             Queries.
 
         ids : array-like of length n_queries (or n_sets)
-            Ids of the items to compare a query with, one or a list per query, such as
-            the ids of a search result. Missing items of a result are skipped.
+            Ids of the items to compare with each query: one id or a list of ids per
+            query, such as the ids of a search result. Ids of missing items in a result
+            are skipped.
 
         groups : array-like of shape (n_queries,), default=None
             Set of each query, as for `search`.
@@ -184,8 +185,8 @@ def explain_encoded(index, blocks, lists, wanted, items):
     index : ExplainMixin
 
     blocks : iterable of (slice, samples, matrix)
-        Numbers of the queries, some queries before and all after the encoding, as
-        `_encode_queries` yields them.
+        Numbers of the queries, the queries, and the encoded queries, as yielded by
+        `_encode_queries`.
 
     lists : list of ndarray
         Ids of the items to compare each query with.
@@ -236,7 +237,7 @@ class Section(NamedTuple):
         Names of the first columns.
 
     prefix : str
-        Start of the names of the others, which continues with their numbers.
+        Prefix of the names of the other columns; a number follows.
     """
 
     path: tuple

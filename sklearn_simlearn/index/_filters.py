@@ -1,4 +1,4 @@
-"""Parameters `exclude` and `filter` of a search as rows of items."""
+"""Conversion of the parameters `exclude` and `filter` of a search to rows of items."""
 
 from collections.abc import Mapping, Sequence, Set
 from numbers import Number
@@ -137,7 +137,7 @@ def _read_one(filter, ids, metadata):
     mask = np.asarray(filter)
     if mask.dtype != bool:
         rows = np.sort(ids.find(filter))
-        # np.unique would take as long as scoring these items.
+        # Avoid np.unique, which takes as long as scoring these items.
         is_new = rows >= 0
         is_new[1:] &= rows[1:] > rows[:-1]
         return rows[is_new]
@@ -193,10 +193,10 @@ def cut_allowed(allowed, batch):
 
 
 def search_items(items, Q, k, allowed, excluded, n_threads):
-    """Search encoded items, with the result of `read_filter` as restriction.
+    """Search encoded items, restricted to the result of `read_filter`.
 
-    The parameters are those of the backends. Only here, `allowed` may differ between
-    the queries.
+    The parameters are those of the backends, except that `allowed` may differ between
+    queries.
     """
     if not isinstance(allowed, PerQuery):
         return items.search(

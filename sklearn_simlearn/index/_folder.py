@@ -1,4 +1,4 @@
-"""Save and load an index in a folder."""
+"""Functions that save an index in a folder and load it."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from sklearn_simlearn.index._parted_table import PartedTable
 from sklearn_simlearn.index._state import Features, State
 from sklearn_simlearn.index.backends._registry import BACKENDS, UNCHECKED, find_backend
 
-# Parameters that hold estimators. Those in `rerank` are not stored.
+# Parameters that hold estimators. The steps in `rerank` are not stored.
 NOT_STORED = ("estimator", "rerank")
 
 # Optional tables of an index, which are stored with it.
@@ -88,7 +88,7 @@ def _read_saved(cls, folder, *, mmap, estimator, trusted, verify):
         raise ValueError("The folder holds a ShardedIndex. Load it with that class.")
     if trusted is None and header.get("backend") in list(UNCHECKED):
         raise ValueError(
-            f"The package {header['backend']} does not check everything that it reads. "
+            f"The package {header['backend']} does not check the files that it reads. "
             "If you trust the source of the index, load it with trusted=()."
         )
     params = read_params(cls, header, NOT_STORED)

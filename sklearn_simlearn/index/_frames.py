@@ -9,7 +9,7 @@ from sklearn_simlearn.index._texts import StoredTexts, encode_texts
 # Kinds of NumPy dtypes whose columns are stored without conversion.
 PLAIN = "biufmM"
 
-# Types of polars that hold one number per row, and those that hold times.
+# Types of polars for numbers, and for dates and times.
 NUMBERS = ("Boolean", "Float32", "Float64") + tuple(
     f"{sign}Int{n_bits}" for sign in ("", "U") for n_bits in (8, 16, 32, 64)
 )
@@ -60,7 +60,7 @@ def columns_to_arrays(table, kind, name):
 
 
 def columns_from_arrays(arrays, columns, kind, n_rows):
-    """Return the frame of `columns_to_arrays`; raise an error if that fails."""
+    """Return the frame that `columns_to_arrays` converted; raise if that fails."""
     decode = _decode_pandas if kind == "pandas" else _decode_polars
     series = {}
     for i, (column, form) in enumerate(columns):

@@ -9,15 +9,15 @@ LARGEST = np.iinfo(np.int64).max
 
 
 class Ids:
-    """Ids by row, and rows by id. Objects of this class are immutable.
+    """Immutable table of the ids of rows and of the rows of ids.
 
     Parameters
     ----------
     values : ndarray of shape (n_rows,), int64 or str
-        Unique among the rows that are alive.
+        Ids, unique among the items that were not removed.
 
     alive : ndarray of shape (n_rows,), dtype bool, default=None
-        False for removed items. If None, no item was removed.
+        False for removed items. None means that no item was removed.
 
     next_id : int, default=None
         Next id if the index assigns ids; None if the user provides them. Ids of removed
@@ -33,12 +33,12 @@ class Ids:
         self.next_id = next_id
         self._verify = verify
         self._buffer = None
-        # Sorted ids and their rows, in parts. They include those of removed items.
+        # Sorted ids and their rows, in parts, including removed items.
         self._parts = None
 
     @classmethod
     def numbered(cls, n_items):
-        """Return ids 0, 1, ..., for items without ids of the user."""
+        """Return the ids 0, 1, ..., for items without user-provided ids."""
         return cls(np.arange(n_items), next_id=n_items)
 
     def __getstate__(self):
@@ -86,8 +86,8 @@ class Ids:
         for values, rows in self._sorted_parts():
             if len(values) == 0:
                 continue
-            # If several rows have the same id, only the last one can be alive. A place
-            # of -1 is the last one, whose id is larger.
+            # If several rows have the same id, only the last one can be alive. An index
+            # of -1 refers to the last entry, whose id is larger.
             place = values.searchsorted(ids, side="right") - 1
             found = np.maximum(found, np.where(values[place] == ids, rows[place], -1))
         if self.n_rows:
@@ -95,7 +95,7 @@ class Ids:
         return found
 
     def number(self, n_items):
-        """Return ids for new items without ids of the user."""
+        """Return ids for new items without user-provided ids."""
         if not self.is_numbered:
             raise ValueError("The index was fitted with ids. Pass ids for new items.")
         return number_on(self.next_id, n_items)
@@ -144,11 +144,11 @@ class Ids:
         return compact
 
     def convert(self, ids):
-        """Return ids of the user, converted to the type of the stored ids."""
+        """Return user-provided ids, converted to the type of the stored ids."""
         ids = read_ids(ids)
         if (ids.dtype.kind == "U") != (self.values.dtype.kind == "U") and len(ids):
             kind = "strings" if self.values.dtype.kind == "U" else "integers"
-            raise ValueError(f"The ids of this index are {kind}.")
+            raise ValueError(f"The ids of this index are {kind}. Pass {kind}.")
         return ids if len(ids) else ids.astype(self.values.dtype)
 
     @property
@@ -179,9 +179,10 @@ class _Buffer:
         return self._array[:n_rows]
 
     def extend(self, n_rows, more):
-        """Return a buffer with the first `n_rows` rows of this one, then `more`.
+        """Return a buffer with the first `n_rows` rows of this buffer, then `more`.
 
-        The same memory is used if it has capacity and holds no further rows.
+        The memory is shared if it has enough capacity and no row after `n_rows` was
+        written.
         """
         dtype = np.result_type(self._array, more)
         end = n_rows + len(more)
@@ -204,7 +205,7 @@ def _merge(parts):
         values, rows = (
             np.concatenate(pair) for pair in zip(parts[-2], parts[-1], strict=True)
         )
-        # The sort is stable: of equal ids, the one added last stays last.
+        # The sort is stable: among equal ids, the one added last stays last.
         order = np.argsort(values, kind="stable")
         parts = [*parts[:-2], (values[order], rows[order])]
     return parts
@@ -214,8 +215,8 @@ def number_on(start, n_items):
     """Return consecutive ids from `start`; raise if they do not fit into int64."""
     if start + n_items - 1 > LARGEST:
         raise ValueError(
-            f"New items cannot be numbered from {start}, because the ids exceed 64-bit "
-            "signed integers. Pass ids."
+            f"New items cannot be numbered from {start}, because the ids would not fit "
+            "into 64-bit signed integers. Pass ids."
         )
     return np.arange(start, start + n_items, dtype=np.int64)
 
@@ -226,7 +227,7 @@ def check_ids(ids, n_items, *tables):
     Parameters
     ----------
     ids : array-like of shape (n_items,) or "index"
-        Ids; "index" for the index of the first of `tables` that is a frame of pandas.
+        Ids; "index" for the index of the first of `tables` that is a pandas frame.
 
     n_items : int
 
@@ -247,7 +248,7 @@ def check_ids(ids, n_items, *tables):
 
 
 def _find_index(ids, tables):
-    """Return the index of the first frame of pandas; raise if there is none."""
+    """Return the index of the first pandas frame; raise if there is none."""
     if ids != "index":
         raise ValueError(f"ids must be 'index', None or a list of ids; got {ids!r}.")
     for table in tables:
@@ -256,7 +257,7 @@ def _find_index(ids, tables):
         if hasattr(index, "to_numpy"):
             return index.to_numpy()
     raise ValueError(
-        "ids='index' requires a frame of pandas as items or metadata. Pass the ids."
+        "ids='index' requires a pandas frame as items or metadata. Pass a list of ids."
     )
 
 

@@ -39,28 +39,28 @@ from sklearn_simlearn.index.backends._registry import BACKENDS, SEARCH_OPTIONS
 class SimilarityIndex(
     NeighborsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MemoryIndex
 ):
-    r"""Index of items that finds the best ones for a query.
+    r"""Index that finds the most similar items to a query.
 
-    Every similarity of this package that can be indexed is an inner product of an
-    encoded query and an encoded item. The index stores the encoded items, encodes a
-    query, and returns the items with the largest inner products. Read more in the
-    :ref:`User Guide <serving>`.
+    A similarity can be indexed if it is the inner product of an encoded query and an
+    encoded item. The index stores encoded items, encodes a query, and returns the items
+    with the largest inner products. Read more in the :ref:`User Guide <serving>`.
 
     Parameters
     ----------
     estimator : estimator
-        A learner, a hand-made similarity, a transformer (compared by the cosine of its
-        output), a pipeline that ends in one of them, or a parameter search over one of
-        them. It encodes queries and items. A fitted estimator is used without a copy.
-        If it is not fitted, `fit` fits a clone.
+        Estimator that encodes queries and items: a learner, a hand-made similarity, a
+        transformer, whose output is compared by the cosine, a pipeline that ends in one
+        of them, or a parameter search over one of them. A fitted estimator is used
+        without a copy. If it is not fitted, `fit` fits a clone.
 
     backend : str, default="auto"
         Data structure of the search: "auto", "inverted", "dense", "hybrid", "faiss" or
-        "usearch". "inverted" (for sparse encodings), "dense" and "hybrid" (for a
-        :class:`~sklearn_simlearn.compose.SimilarityUnion` of both) are exact; "auto"
-        selects the one that fits the encodings. "faiss" and "usearch" are packages for
-        approximate search of dense encodings. Encodings are converted to sparse or
-        dense if the backend requires it.
+        "usearch". Three backends are exact: "inverted" for sparse encodings, "dense"
+        for dense ones, and "hybrid" for a
+        :class:`~sklearn_simlearn.compose.SimilarityUnion` of both. "auto" selects one
+        of them by the type of the encodings. "faiss" and "usearch" are packages for
+        approximate search of dense encodings. Encodings are converted if the backend
+        requires it.
 
     backend_options : dict, default=None
         Keyword arguments of the backend; see the :ref:`User Guide <serving>`.
@@ -71,14 +71,14 @@ class SimilarityIndex(
         index.
 
     n_candidates : int, default=100
-        Number of best items that are re-ranked. The other items are ranked after them.
+        Number of best items to re-rank. All other items are ranked after them.
 
     n_neighbors : int, default=5
         Number of neighbours for `kneighbors`, `kneighbors_graph` and `transform`.
 
     store_items : bool, default=False
-        Store the original items, too. Then `set_estimator` can encode them again, and
-        `kneighbors` can use the items as queries.
+        Whether to store the original items, too. Then `set_estimator` can encode them
+        again, and `kneighbors` can use the items as queries.
 
     n_jobs : int, default=None
         Number of threads of a search. The results do not depend on it.
@@ -98,7 +98,7 @@ class SimilarityIndex(
         Metadata of the items, in the same order; None if `fit` got none.
 
     n_items_ : int
-        Number of items, without those that were removed.
+        Number of items, without removed items.
 
     n_features_in_ : int
         Number of features of the items, if they have a fixed number.
@@ -114,7 +114,7 @@ class SimilarityIndex(
     -----
     Items with the same score are returned in the order in which they were added.
 
-    Only `search` re-ranks its results. The methods that return distances do not.
+    Only `search` re-ranks its results. Methods that return distances do not.
 
     The distance of neighbours is the cosine distance, one minus the similarity. This is
     a distance only if the encodings of queries and items have unit length. For other
@@ -186,9 +186,8 @@ class SimilarityIndex(
             Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,) or "index", default=None
-            Unique ids, integers or strings, that `search` returns. If "index", the
-            index of the frame `X`, or of the frame `metadata`. If None, the items get
-            the ids 0, 1, ....
+            Unique ids, integers or strings, that `search` returns. "index" uses the
+            index of the pandas frame `X` or `metadata`. None numbers the items from 0.
 
         metadata : list of dict, frame or structured array, default=None
             Metadata with one row per item. `search` can filter by it.
@@ -212,7 +211,7 @@ class SimilarityIndex(
         filter: FilterLike | None = None,
         features: LocalFeatures | None = None,
     ) -> SearchResult:
-        """Return the best items for each query.
+        """Return the most similar items to each query.
 
         Parameters
         ----------
@@ -223,20 +222,20 @@ class SimilarityIndex(
             Number of items per query.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`: the
-            queries of a set are combined into one. Results are in the sorted order of
-            the sets.
+            Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`, which
+            combines the queries of a set into one query. There is one result per set,
+            in sorted order.
 
         exclude : array-like of length n_queries (or n_sets), default=None
-            Ids to exclude from the results, one or a list per query. Unknown ids are
-            ignored.
+            Ids to exclude from the results: one id or a list of ids per query. Unknown
+            ids are ignored.
 
         filter : array-like, dict or callable, default=None
-            Items to which the results are restricted: a boolean mask in the order of
-            `ids_`, a list of ids, a dict of conditions on the metadata, as in
+            Restriction of the results: a boolean mask in the order of `ids_`, a list of
+            ids, a dict of conditions on the metadata, such as
             ``{"lang": "de", "price": ("<", 10)}``, or a function that takes the
-            metadata and returns the mask; see :ref:`search-filter`. A list with one of
-            them, or None, per query gives each query its own filter.
+            metadata and returns a mask; see :ref:`search-filter`. To use a separate
+            filter for each query, pass a list with one of these, or None, per query.
 
         features : LocalFeatures, default=None
             Local features of the queries, for re-ranking steps that compare them. If
@@ -283,9 +282,9 @@ class SimilarityIndex(
             New items.
 
         ids : array-like of shape (n_items,), default=None
-            Ids of the new items, none of which may be in the index. If `fit` was called
-            without ids, None continues the numbering. Ids of removed items are not
-            reused.
+            Ids of the new items. They must not be in the index already. If `fit` was
+            called without ids, None continues the numbering. Ids of removed items are
+            not reused.
 
         metadata : list of dict, frame or structured array, default=None
             Metadata of the same type and columns as in `fit`.
@@ -304,8 +303,8 @@ class SimilarityIndex(
     ) -> Self:
         """Add items, and replace those with the same ids.
 
-        The change is atomic for concurrent searches. Replaced items count as added
-        last.
+        A concurrent search sees all changes of the call or none. Replaced items count
+        as added last.
 
         Parameters
         ----------
@@ -351,8 +350,8 @@ class SimilarityIndex(
     def compact(self) -> Self:
         """Free the memory of removed items.
 
-        Changes of the index do this automatically if removed items take more than a
-        quarter of the rows. A search never does.
+        Changes of the index do this automatically if more than a quarter of the rows
+        are removed items. A search never does.
 
         Returns
         -------
@@ -392,7 +391,7 @@ class SimilarityIndex(
         return self
 
     def set_search_options(self, **options: Any) -> Self:
-        """Change those options of the backend that affect only the search.
+        """Change backend options that affect only the search.
 
         Parameters
         ----------
@@ -431,8 +430,8 @@ class SimilarityIndex(
             Folder, created if it does not exist.
 
         include_estimator : bool, default=True
-            Store the estimator, too, with the package skops. Of a parameter search,
-            store the best estimator.
+            Whether to store the estimator, too, with the package skops. For a parameter
+            search, the best estimator is stored.
         """
         index = self._snapshot()
         if include_estimator:
@@ -460,29 +459,29 @@ class SimilarityIndex(
             Folder in which the index was saved.
 
         mmap : bool, default=True
-            Map the arrays into memory instead of reading them. Then an index of any
-            size opens immediately, and processes share its memory.
+            Whether to map the arrays into memory instead of reading them. Then an index
+            of any size opens immediately, and processes share its memory.
 
         estimator : estimator, default=None
             Fitted estimator for the queries, used instead of the stored one. It must
             encode items as they are stored.
 
         trusted : sequence of str, default=None
-            Load the stored estimator. Its types must be listed here, unless they are
-            estimators of this package or trusted by skops; functions other than ufuncs
-            always have to be listed. None does not load the estimator; ``trusted=()``
-            loads it if no other types occur. Indexes of FAISS and usearch are opened
-            only if `trusted` is not None, because these packages do not check
-            everything that they read.
+            Names of types and functions that the stored estimator may use, in addition
+            to estimators of this package and to types that skops trusts. Functions
+            other than ufuncs must always be listed. ``trusted=()`` loads an estimator
+            that needs no other types. None does not load the estimator. Indexes of
+            FAISS and usearch are opened only if `trusted` is not None, because these
+            packages do not check the files that they read.
 
         verify : bool, default=False
-            Check all checksums now.
+            Whether to check all checksums immediately.
 
         Returns
         -------
         index : SimilarityIndex
-            The index. If it is loaded without an estimator, call `set_estimator` before
-            a search.
+            The index. If it was loaded without an estimator, call `set_estimator`
+            before a search.
         """
         return read_index(
             cls,

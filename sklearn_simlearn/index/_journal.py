@@ -1,8 +1,8 @@
 """Journal of the changes of a saved index.
 
-The journal is a database of SQLite in the sub-folder of the arrays of the index. So it
-belongs to one save: the next save creates a new sub-folder, without a journal. A change
-is on the disk when `Journal.append` returns. Nothing in a journal is unpickled.
+The journal is an SQLite database in the sub-folder of the arrays of the index. It
+belongs to one save, because the next save creates a new sub-folder without a journal. A
+change is on the disk when `Journal.append` returns. Nothing in a journal is unpickled.
 """
 
 import os
@@ -31,7 +31,7 @@ LOCK = "writer.lock"
 
 TABLE = "CREATE TABLE changes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
 
-# Seconds to wait for a process that reads or checkpoints.
+# Seconds to wait for another process that reads the database or copies its log into it.
 PATIENCE = 10
 
 
@@ -40,9 +40,9 @@ class ReplacedError(ValueError):
 
 
 class Journal:
-    """Journal of the index that a folder holds now, open for writing.
+    """Journal of the current index in a folder, open for writing.
 
-    Only the process that has the lock of `lock_writer` may open it.
+    Only the process that holds the lock of `lock_writer` may open it.
 
     Parameters
     ----------
@@ -130,8 +130,9 @@ def replay(state, folder, *, n_threads):
         return state
     number = 0
     while True:
-        # Without this file, no process writes. Then SQLite needs no other files, which
-        # a process that only reads may not be allowed to create.
+        # Without this file, no process writes. Then the database can be opened as
+        # immutable, and SQLite creates no other files. A process that only reads may
+        # not be allowed to create them.
         is_live = path.with_name(f"{JOURNAL}-wal").exists()
         try:
             options = "mode=ro" if is_live else "mode=ro&immutable=1"

@@ -150,7 +150,7 @@ def from_arrays(arrays, description):
             columns, n_rows = description["columns"], description["n_rows"]
             return columns_from_arrays(arrays, columns, kind, n_rows)
     except Exception as error:
-        # Forged descriptions fail in many ways in pandas and polars.
+        # Forged descriptions raise errors of many types in pandas and polars.
         raise damaged(f"a table in it cannot be read ({error})") from error
     raise damaged("it holds a table of an unknown kind")
 
@@ -160,7 +160,7 @@ def _read_csr(arrays, shape):
     data, indices, indptr = (
         arrays.read(part) for part in ("data", "indices", "indptr")
     )
-    # Values are compared, because the differences that SciPy checks may overflow.
+    # Compare the values; SciPy checks their differences, which may overflow.
     if (
         data.dtype.kind not in "biuf"
         or indices.dtype not in (np.int32, np.int64)

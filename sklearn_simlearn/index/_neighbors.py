@@ -1,4 +1,4 @@
-"""Nearest items with the interface of scikit-learn's neighbours."""
+"""Nearest items, with the interface of scikit-learn's nearest neighbours."""
 
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -37,7 +37,7 @@ class NeighborsMixin:
             Number of neighbours. If None, `n_neighbors` of the index.
 
         return_distance : bool, default=True
-            Return the distances, too.
+            Whether to return the distances, too.
 
         Returns
         -------
@@ -122,7 +122,7 @@ class NeighborsMixin:
             Largest distance. Items have a similarity of at least ``1 - radius``.
 
         return_distance : bool, default=True
-            Return the distances, too.
+            Whether to return the distances, too.
 
         Returns
         -------
@@ -150,7 +150,8 @@ class NeighborsMixin:
             )
             found = _distance(scores)
             within = (found <= radius) & (rows >= 0)
-            # A query is complete if its last neighbour is outside or no items are left.
+            # A query is complete if its last neighbour is outside the radius, or if no
+            # items are left.
             is_done = ~within[:, -1] if k < n_items else np.ones(len(rows), bool)
             for i in np.flatnonzero(is_done):
                 distances[waiting[i]] = found[i, within[i]]
@@ -226,7 +227,7 @@ def _read_queries(index, X):
     raw = index._state.current_raw()
     if raw is None:
         raise ValueError(
-            "X=None uses the items as queries, which the index stores only with "
+            "X=None uses original items as queries. The index stores them only with "
             "store_items=True."
         )
     return raw, index.ids_

@@ -1,4 +1,4 @@
-"""Table of the user that grows without a copy of all rows."""
+"""Table that grows without copying all rows."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -12,10 +12,10 @@ from sklearn_simlearn.index._conditions import SortedColumns, read_conditions
 class PartedTable:
     """Table in immutable parts. Added rows become a new part.
 
-    Shorter parts before a new part are merged into it. So each row is copied a
-    logarithmic number of times, and the number of parts is logarithmic.
+    Preceding parts that are shorter than a new part are merged with it. Therefore each
+    row is copied a logarithmic number of times, and the number of parts is logarithmic.
 
-    `find` sorts the columns that a filter uses, and keeps them in sorted order.
+    `find` sorts the columns that a filter uses, and keeps the sorted columns.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ class PartedTable:
             table = parts[0]
             for more in parts[1:]:
                 table = _metadata.join(table, more)
-            # The assignment is atomic, and other threads read the same rows.
+            # The assignment is atomic. Other threads read the same rows from old parts.
             self._parts = (table,)
         return self._parts[0]
 
     def find(self, filter):
         """Return the rows that satisfy a dict of columns and conditions."""
-        # The columns of a part are sorted once for all tables that share the part.
+        # The columns of a part are sorted once, for all tables that share the part.
         known = {id(columns.table): columns for columns in self._columns}
         self._columns = tuple(
             known.get(id(part)) or SortedColumns(part) for part in self._read()

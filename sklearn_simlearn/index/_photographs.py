@@ -33,7 +33,7 @@ def list_sources(X):
 
 
 def make_thumbnails(X, n_jobs=None):
-    """Return reduced photographs as JPEG files; empty bytes if one cannot be read."""
+    """Return reduced photographs as JPEG files; empty bytes for unreadable ones."""
     reader = ImageReader(max_size=SIDE, on_error="skip", n_jobs=n_jobs)
     return list(reader.transform(list_sources(X)).map(_compress, n_jobs=n_jobs))
 
@@ -51,10 +51,10 @@ def _compress(pixels):
 
 
 def compute_fingerprint(steps):
-    """Return a digest of transformers that changes with their results.
+    """Return a digest of transformers that differs if their results differ.
 
-    It covers classes, parameters and fitted attributes. Two lists of steps with the
-    same fingerprint transform photographs in the same way.
+    The digest covers classes, parameters and fitted attributes. Two lists of steps with
+    the same digest transform photographs in the same way.
     """
     digest = hashlib.sha256()
     for step in steps:

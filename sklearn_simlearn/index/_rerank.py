@@ -1,8 +1,8 @@
 """Re-ranking steps, which reorder the best items of a search.
 
-A step is an estimator with `fit(database)` and `rerank(queries, scores, ids)`. The
-latter returns scores and ids, each row in its new order. An index fits a step on an
-immutable snapshot of itself and passes the queries as `Queries`.
+A step is an estimator with `fit(database)` and `rerank(queries, scores, ids)`. `rerank`
+returns scores and ids, with each row in its new order. An index fits a step on an
+immutable snapshot of itself, and passes the queries as `Queries`.
 """
 
 from copy import copy
@@ -86,7 +86,8 @@ class Queries:
     def is_excluded(self, ids):
         """Return the mask of candidates that are the query itself or excluded.
 
-        They are removed only after the last step. A step must not learn from them.
+        These candidates are removed only after the last step. A step must not learn
+        from them.
         """
         if self.ids is not None:
             return ids == self.ids[:, None]
@@ -128,7 +129,7 @@ def fit_steps(index):
     steps = Steps(index._state, index.rerank, ())
     for step in given:
         index._steps = steps
-        # A clone would lose the fit of a verifier within the step.
+        # Do not clone: a clone of the step would have an unfitted verifier.
         fitted = step if is_fitted(step) else copy(step).fit(index)
         steps = replace(steps, fitted=(*steps.fitted, fitted))
     return steps
@@ -186,7 +187,7 @@ def stored_items(index):
     """Return the original items of an index, by row."""
     if index._state.raw is None:
         raise ValueError(
-            "This re-ranking step uses items as queries, which the index stores only "
+            "This re-ranking step uses original items, which the index stores only "
             "with store_items=True."
         )
     return index._state.raw
@@ -195,8 +196,8 @@ def stored_items(index):
 def _apply(steps, queries, k):
     """Return scores and rows of the k best items for a batch of queries.
 
-    Excluded items are removed after re-ranking, so that a query that is an item of the
-    index is re-ranked with its neighbours.
+    Excluded items are removed only after re-ranking. If a query is an item of the
+    index, the steps can use it among its own neighbours.
     """
     index, ids = queries.index, queries.index._state.ids
     n_more = 0

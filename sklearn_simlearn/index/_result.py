@@ -26,7 +26,7 @@ class SearchResult(_ScoresAndIds):
         Scores of the items, the largest first; -inf if there are no more items.
 
     ids : ndarray of shape (n_queries, k)
-        Ids of the items; -1 or "" where the score is -inf.
+        Ids of the items; -1 or "" if the score is -inf.
 
     take_metadata : callable, default=None
         Function without arguments that returns the metadata of the items found, one row
@@ -77,8 +77,8 @@ class SearchResult(_ScoresAndIds):
         """Return the metadata of the items: a table per query, the best item first.
 
         The tables have the type of the metadata of the index. They have no rows for
-        missing items. The metadata is that at the time of the search; it is read on
-        first access. None if the index has no metadata.
+        missing items. The metadata is read on first access, and is that of the time of
+        the search. None if the index has no metadata.
         """
         rows = self._metadata_rows()
         if rows is None:
@@ -143,7 +143,7 @@ def columns_of(table):
     if isinstance(table, np.ndarray):
         return {name: table[name] for name in table.dtype.names}
     columns = {name: table[name] for name in table.columns}
-    # Columns of pandas stay arrays of pandas, which keep their types.
+    # Keep columns of pandas as pandas arrays, which preserve their types.
     return {
         name: column.array if hasattr(column, "array") else column.to_numpy()
         for name, column in columns.items()

@@ -36,8 +36,8 @@ class SnapshotIndex(ExplainMixin, BaseIndex):
 
     The attribute `_state` holds everything that `fit` and later changes set. A change
     builds a new state under a lock and then sets the attribute. A method that reads
-    calls `_snapshot` first, and so uses one state until it returns. A state has an
-    `estimator`, its `model`, the `features` of the items and their number `n_items`.
+    calls `_snapshot` first, and therefore uses one state until it returns. A state has
+    an `estimator`, its `model`, the `features` of the items and their number `n_items`.
     """
 
     @property
@@ -78,7 +78,7 @@ class SnapshotIndex(ExplainMixin, BaseIndex):
         """Return a copy that later changes of the index do not affect."""
         if state is None:
             if not self.__sklearn_is_fitted__():
-                check_is_fitted(self)  # called only on failure: it is slow
+                check_is_fitted(self)  # raises; not called before, because it is slow
             state = self._state
         other = type(self).__new__(type(self))
         parts = dict(vars(self), _state=state)
@@ -102,10 +102,10 @@ class SnapshotIndex(ExplainMixin, BaseIndex):
 class MemoryIndex(SnapshotIndex):
     """Base class of an index in the memory of this process."""
 
-    # Last fitted re-ranking steps, a `Steps`.
+    # `Steps`: the re-ranking steps that were fitted last.
     _steps = None
 
-    # Journal to which changes are written first, a `Journal`.
+    # `Journal` to which changes are written before they are applied.
     _journal = None
 
     @property
@@ -161,9 +161,9 @@ class MemoryIndex(SnapshotIndex):
         return Recipe(self.backend, options, self.store_items, self._n_threads)
 
     def _fit_prepared(self, X, prepared, ids, metadata):
-        """Do what `fit` does with a fitted estimator, without applying its steps.
+        """Store items as `fit` does, without applying the steps of the estimator.
 
-        `prepared` are the photographs `X` after all steps of the estimator.
+        `prepared` are the photographs `X` after all steps of the fitted estimator.
         """
         model = unwrap.find_model(self.estimator)
         with self._changing():
@@ -192,7 +192,7 @@ class MemoryIndex(SnapshotIndex):
         return Change(kind, encoded=encoded, **new)
 
     def _apply(self, change):
-        """Change the items, after the change was written to the journal."""
+        """Write a change to the journal, then change the items."""
         state = self._state.apply(change, n_threads=self._n_threads)
         if self._journal is not None:
             self._journal.append(change)
@@ -250,7 +250,7 @@ class MemoryIndex(SnapshotIndex):
         return {name: part for name, part in state.items() if name not in LOCKS}
 
     def __sizeof__(self):
-        """Return the number of bytes in memory, which Dask asks for."""
+        """Return the number of bytes in memory, for Dask."""
         size = super().__sizeof__()
         if self.__sklearn_is_fitted__():
             size += self._state.items.__sizeof__() + self._state.ids.values.nbytes
@@ -259,5 +259,5 @@ class MemoryIndex(SnapshotIndex):
 
 def _known(value):
     if value is None:
-        raise AttributeError("The index has no such attribute.")
+        raise AttributeError("The items of this index have no such attribute.")
     return value

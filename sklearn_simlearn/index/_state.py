@@ -29,9 +29,9 @@ from sklearn_simlearn.index._photographs import (
 )
 from sklearn_simlearn.index.backends._registry import find_backend
 
-# Number of items whose encodings are compared when an estimator is replaced and the
-# original items are not stored. It is large enough to detect a changed weight of a word
-# and small enough to store.
+# Number of stored items whose encodings are compared when an estimator is replaced. The
+# sample is used if the other original items are not stored. It is large enough to
+# detect a changed weight of a word, and small enough to store.
 SAMPLE = 256
 
 # If the share of removed rows exceeds this, the next change compacts the index.
@@ -88,7 +88,7 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """State of an index. A change creates a new one that shares most arrays.
+    """State of an index. A change creates a new state, which shares most arrays.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class State:
     def build(cls, X, ids, metadata, estimator, model, recipe, prepared=None):
         """Return the state of a new index.
 
-        `prepared` are photographs after the steps of the model, if they are known.
+        `prepared` are the photographs after the steps of the model, if available.
         """
         n_items = num_samples(X)
         if ids is None:
@@ -217,7 +217,7 @@ class State:
         return replace(self, items=items, **changed)
 
     def _remove(self, rows):
-        """Return the state with some rows removed. They stay in memory."""
+        """Return the state with some rows marked as removed; they stay in memory."""
         items = self.items.fork()
         items.remove(rows)
         return replace(self, items=items, ids=self.ids.without(rows))
@@ -279,7 +279,7 @@ class State:
         if self.raw is None:
             raise ValueError(
                 "The new estimator does not encode items as they are stored. Fit the "
-                "index again; with store_items=True, `set_estimator` can encode the "
+                "index again. With store_items=True, `set_estimator` can encode the "
                 "items again."
             )
         kept = np.flatnonzero(self.ids.alive)
@@ -303,7 +303,7 @@ class State:
         )
 
     def find_thumbnail(self, id_):
-        """Return the thumbnail of an item as a JPEG file; None if there is none."""
+        """Return the thumbnail of an item as a JPEG file, or None."""
         if self.thumbnails is None:
             return None
         rows = self.ids.find([id_])
@@ -364,7 +364,7 @@ def _encode(X, model, recipe, prepared=None):
 def _store(X, prepared, model, encoded, recipe):
     """Return the stored forms of items.
 
-    `prepared` are the items of which a sample is stored, and `model` encodes them.
+    A sample of `prepared`, which `model` encodes, is stored.
     """
     backend, options = recipe.backend, recipe.backend_options
     if backend in ("auto", "hybrid"):

@@ -11,7 +11,7 @@ REMEDY = "Use numbers, strings, lists, and dicts with strings as keys."
 
 
 class StoredBytes(Sequence):
-    """Stored bytes, such as files. Each is read when it is accessed."""
+    """Sequence of stored bytes, such as files. Each is read when it is accessed."""
 
     name = "bytes"
 
@@ -42,7 +42,7 @@ class StoredBytes(Sequence):
 
 
 class StoredTexts(StoredBytes):
-    """Values stored as JSON. Each is parsed when it is accessed."""
+    """Sequence of values stored as JSON. Each is parsed when it is accessed."""
 
     name = "json"
 

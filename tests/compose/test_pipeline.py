@@ -294,7 +294,7 @@ def test_saved_in_an_index(categories, tmp_path):
         strict=True,
     ):
         assert_array_equal(found, expected)
-    with pytest.raises(ValueError, match="fit the estimator on queries first"):
+    with pytest.raises(ValueError, match="Fit the estimator on queries"):
         SimilarityIndex(make_bm25()).fit(categories.documents, categories.target)
 
 

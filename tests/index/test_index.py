@@ -637,7 +637,7 @@ def test_the_index_of_a_frame_as_ids(counts):
     assert index.fit(frame, ids="index", metadata=metadata).ids_[0] == "row 0"
     with pytest.raises(ValueError, match="integers only, or strings only"):
         index.fit(frame.set_index(frame.index.map(lambda name: (name, 1))), ids="index")
-    for ids, message in [("index", "requires a frame of pandas"), ("a", "got 'a'")]:
+    for ids, message in [("index", "requires a pandas frame"), ("a", "got 'a'")]:
         with pytest.raises(ValueError, match=message):
             index.fit(X.tolist() if isinstance(X, np.ndarray) else X, ids=ids)
 

@@ -1,8 +1,8 @@
 """Base class of the exact backends: blocks of items, removal, and arrays to save.
 
-Items are stored in immutable blocks. Added items become new blocks, and shorter blocks
-before them are merged into these. So each row is copied a logarithmic number of times,
-and the number of blocks is small.
+Items are stored in immutable blocks. Added items become new blocks, which are merged
+with preceding shorter blocks. Therefore each row is copied a logarithmic number of
+times, and the number of blocks is small.
 """
 
 import mmap
@@ -24,9 +24,9 @@ class BlockedItems:
     `_layout`, where None means the dtype of the items. `_make_block(D)` builds a block,
     and `_take(block, kept)` returns some of its rows. `_find_shapes` and
     `_check_contents` define the conditions that the kernels require. A block has at
-    most `_max_length` rows. `_find_best` searches all items, and `_score_listed` scores
-    some of them, which it does faster if at most one item in `_cost_of_item` is listed,
-    or one in `_cost_in_batch` if there are several queries.
+    most `_max_length` rows. `_find_best` searches all items. `_score_listed` scores
+    listed items; it is faster if at most one item in `_cost_of_item` is listed, or one
+    in `_cost_in_batch` if there are several queries.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -197,7 +197,7 @@ class BlockedItems:
 
     @classmethod
     def from_arrays(cls, arrays, *, verify=None):
-        """Return the items in the result of `to_arrays` or in memory maps of it.
+        """Return the items from the result of `to_arrays`, or from memory maps of it.
 
         Only dtypes and shapes are checked here. When a block is first used, its
         contents are checked for everything that the kernels require.
@@ -337,7 +337,7 @@ def restrict(alive, allowed):
 
 
 def cut_rows(rows, block):
-    """Return the positions of those rows that a block holds; rows ascend."""
+    """Return the positions in a block of the rows that it holds; rows are sorted."""
     first, last = rows.searchsorted((block.start, block.stop))
     return rows[first:last] - block.start
 
@@ -348,7 +348,7 @@ def _sort_lists(excluded, n_queries):
         return np.zeros(n_queries + 1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     indptr, rows = (np.ascontiguousarray(array, dtype=np.int64) for array in excluded)
     query = np.repeat(np.arange(n_queries), np.diff(indptr))
-    # An extra entry at the end, because the kernels take the address of an element.
+    # Append an entry, because the kernels take the address of an element.
     return indptr, np.append(rows[np.lexsort((rows, query))], 0)
 
 

@@ -37,7 +37,8 @@ from sklearn_simlearn.index.backends._dense_grades import (
 from sklearn_simlearn.index.backends._inverted_fast import finish_search as sort_heaps
 from sklearn_simlearn.index.backends._listed_fast import score_listed
 
-# With fewer items, one thread is done before another one has started.
+# Smallest number of items for several threads. With fewer items, one thread finishes
+# before another has started.
 PRODUCTS_PER_THREAD = 4_000_000
 
 # Range of the number of features for which 8-bit codes are stored. With fewer features,
@@ -51,7 +52,8 @@ N_QUERIES_PLAIN = 4
 # takes less time per query if there are more.
 N_QUERIES_GRADED = 2
 
-# Items of lengths in this range have codes. The squares of others may be out of range.
+# Range of lengths of items that have codes. The squares of other items may be out of
+# range.
 SMALLEST = 1e-140
 
 # Number of items whose codes are interleaved.
@@ -82,7 +84,8 @@ MEMORY = _Memory()
 class DenseItems(BlockedItems):
     """Dense items, searched exactly.
 
-    Upper bounds by 8-bit codes of the items determine which items to score.
+    Items are scored if an upper bound of their score, computed from 8-bit codes, is
+    large enough.
 
     Parameters
     ----------
@@ -97,8 +100,8 @@ class DenseItems(BlockedItems):
         Largest number of items per block, at most 262144.
     """
 
-    # With shorter blocks, calls of the kernel would take a tenth of the time of a
-    # query.
+    # With shorter blocks, the overhead of kernel calls would be a tenth of the time of
+    # a query.
     _max_length = 262_144
 
     _layout = {
@@ -164,8 +167,8 @@ class DenseItems(BlockedItems):
                     )
                 finish_search(*heaps, scores[chunk], rows[chunk])
 
-    # Scoring an item takes as long as the search of this number of items, by one query
-    # or by a query of a batch, which shares the codes that are read.
+    # Scoring an item takes as long as the search of this number of items: by a single
+    # query, and by a query of a batch, which shares the codes that are read.
     _cost_of_item, _cost_in_batch = 16, 24
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):

@@ -28,8 +28,8 @@ def bound_items(
 ):
     """Compute upper bounds of the scores of some items of a block.
 
-    A score is at most bound * unit + error. The ranges of a query are a mean bound, the
-    largest bound, the unit and the error.
+    A score is at most bound * unit + error. The `ranges` of a query are a mean bound,
+    the largest bound, the unit and the error.
     """
     cdef Span span
     cdef Py_ssize_t query, group

@@ -1,6 +1,7 @@
 """Codes of dense items and of queries, from which bounds of the scores are computed.
 
-Reading the items takes most of the time, so 8-bit codes of the items are stored, too.
+Reading the items takes most of the time of a search. To read fewer bytes, 8-bit codes
+of the items are stored, too.
 Queries q and items d are divided by their *units*: the length |q| of the query, and the
 length L of the longest item of the block. With codes k of q / |q| and c of d / L, and
 steps t and s,
@@ -106,7 +107,7 @@ cdef inline double find_length(
 ) noexcept nogil:
     """Compute a length as a product of the largest magnitude and a number up to sqrt n.
 
-    The squares are those of numbers up to 1, so they are not out of range.
+    Only numbers of magnitude at most 1 are squared, so no square is out of range.
     """
     cdef Py_ssize_t j
     cdef double square = 0
@@ -239,7 +240,7 @@ def grade_queries(
         for j in range(graded.n_axes[0] + graded.n_axes[1] + graded.n_axes[2]):
             grade = j >= graded.n_axes[0]
             tops[grade] = max(tops[grade], fabs(<double>Y[i, j] * steps[j]))
-        # A step below the range of normal numbers would not be exact.
+        # A step that is a subnormal number would not be exact.
         graded.steps[i] = <float>max(
             max(tops[0], tops[1]) / largest * (1 + 1e-6), 1e-30)
         # The largest power of 2 by which the step of the 8-bit codes can be smaller.
@@ -269,7 +270,7 @@ def grade_queries(
             norm_step = max(norm_step, lengths[grade] * norm_steps[grade])
             if grade == 3:
                 break
-            # Sums of codes begin at an integer; the rest is a constant.
+            # Sums of codes start at an integer; the rest is added as a constant.
             if grade == 0:
                 graded.start[i] = <int32_t>offset
             else:

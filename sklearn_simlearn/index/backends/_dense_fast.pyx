@@ -1,9 +1,9 @@
 """Search of dense items: bounds of the scores, and a running top k.
 
 Bounds select the candidates for the top k; see `_dense_codes_fast`. Candidates are
-scored with a fixed order of summation. So the results depend neither on the number of
-threads, nor on the batches of queries, nor on the instruction set. If there are no
-codes, products by BLAS take the place of the bounds, with the same margin.
+scored with a fixed order of summation. Therefore the results do not depend on the
+number of threads, the batches of queries or the instruction set. If there are no codes,
+products by BLAS replace the bounds, with the same margin.
 """
 
 from cython cimport floating
@@ -32,7 +32,7 @@ cdef enum:
     MOST_BOUNDS = 262144
 
 # Smallest number of groups whose best item is scored first. If more than MANY items of
-# a group are to be scored, reading its 8-bit codes first takes less time. Items are
+# a group have to be scored, it is faster to read its 8-bit codes first. Items are
 # scored in N_ROUNDS rounds.
 cdef enum:
     N_PICKS = 48
@@ -274,7 +274,7 @@ cdef inline int32_t collect(
 
 cdef inline float find_limit(Span span, floating worst, bint is_full) noexcept nogil:
     """Return a number below the bounds of all items whose score may reach `worst`."""
-    # Each product loses at most a number below the range of normal ones.
+    # The error of each product is at most a subnormal number.
     cdef double tiny = FLT_MIN if floating is float else DBL_MIN
     if not is_full or not is_normal(span.unit):
         return -INFINITY

@@ -67,8 +67,8 @@ GRADED = range(64, 1537)
 SMALLEST_BLOCK = 2**24
 ITEMS_PER_FEATURE = 64
 
-# Number of rows for the principal axes, of those that serve as queries, and of those
-# whose bounds are estimated.
+# Number of rows that determine the principal axes, that are used as queries, and whose
+# bounds are estimated.
 N_SAMPLE = 20_000
 N_TRIALS = 32
 N_BOUNDED = 4_000
@@ -78,8 +78,8 @@ N_BOUNDED = 4_000
 STEPS = 0.031, 0.335, 0.996
 ERRORS = 0.0001, 0.0115, 0.119, 1.0
 
-# Bytes that are read in the time of scoring an item at a random place: a constant, and
-# the number per feature.
+# Number of bytes that are read in the time of scoring an item at a random position: a
+# constant, and the number per feature.
 SCORING = 3_000, 13
 
 # Numbers of results of the searches whose time is estimated.
@@ -92,7 +92,7 @@ GAIN = 0.75
 # Bytes of the step and of the error of an item, which are read with codes of 8 bits.
 STEP_AND_ERROR = 8
 
-# All codes take at most this share of the memory of items in float32.
+# Largest memory of all codes, as a share of that of the items in float32.
 MEMORY = 0.45
 
 ITEMS_AT_A_TIME = 4_096
@@ -131,8 +131,8 @@ def make_grades(items, longest, is_coded):
 def _choose_grades(sample, centre, axes, n_items):
     """Return the numbers of axes of 8, 4 and 2 bits, or None if 8 bits are better.
 
-    Rows of the sample serve as queries. The time is that of reading the codes and of
-    scoring the items whose bound reaches the last of the best scores.
+    Rows of the sample are used as queries. The estimated time is that of reading the
+    codes and of scoring the items whose bound reaches the k-th score.
     """
     n_features = sample.shape[1]
     queries = sample[:: max(len(sample) // N_TRIALS, 1)]
@@ -153,7 +153,7 @@ def _choose_grades(sample, centre, axes, n_items):
     )
     of_item = SCORING[0] + SCORING[1] * n_features
     best, least, most = None, np.inf, GAIN * (n_features + STEP_AND_ERROR)
-    # The memory that codes of 8 bits, norms and axes leave.
+    # Memory that is left for graded codes after codes of 8 bits, norms and axes.
     room = (4 * MEMORY - 1) * n_features - STEP_AND_ERROR - 4
     room -= 4 * n_features**2 / n_items
     for ends in combinations_with_replacement(range(len(marks)), 3):
@@ -167,7 +167,7 @@ def _choose_grades(sample, centre, axes, n_items):
             for squares in (of_queries, of_items)
         )
         slack = of_query * np.sqrt(ERRORS, dtype=np.float32) @ of_error.T
-        # Shares of the items that are scored in searches for few and for many.
+        # Shares of items that are scored in searches for few and for many results.
         few, many = (gaps <= slack).mean(axis=(1, 2))
         cost = n_bytes + (3 * few + many) / 4 * of_item
         if n_bytes + few * of_item < most and cost < least:
@@ -186,7 +186,7 @@ def _make_codes(items, longest, grades, axes, centre, steps):
         X = (items[part] * (1 / longest)).astype(np.float32) - centre
         farthest = max(farthest, np.einsum("ij,ij->i", X, X).max())
         grade_items(X @ axes, first, grades, steps, codes, norms[part], reach)
-    # Few items are outliers, and none if all norms are similar.
+    # Few items are outliers; there are none if all norms are similar.
     largest = norms[:n_items].max(axis=0)
     usual = np.partition(norms[:n_items], int(0.999 * n_items), axis=0)
     largest = np.minimum(largest, 2 * usual[int(0.999 * n_items)]).astype(np.float64)
@@ -201,7 +201,7 @@ def _make_codes(items, longest, grades, axes, centre, steps):
 
 
 def _find_margin(axes, farthest):
-    """Return the bound of the rounding errors, in an array; see the module."""
+    """Return the bound of the rounding errors as an array; see the module docstring."""
     n = len(axes)
     square = axes.astype(np.float64) @ axes.T
     off = np.linalg.norm(square - np.eye(n))

@@ -1,5 +1,4 @@
-"""Codes of dense items and of queries, as the loops of codes.h read them; header only.
-"""
+"""Views of codes of dense items and queries for the loops of codes.h; header only."""
 
 from libc.stdint cimport int8_t, int32_t, uint8_t
 

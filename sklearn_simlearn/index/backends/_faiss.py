@@ -14,7 +14,7 @@ class FaissItems(ForeignItems):
     Parameters
     ----------
     D : ndarray of shape (n_items, n_features)
-        Items, on which the index is trained.
+        Items to store. The index is trained on them.
 
     factory : str, default="Flat"
         String for FAISS' index factory, such as "Flat", "IVF1024,Flat", "HNSW32" or
@@ -62,7 +62,7 @@ class FaissItems(ForeignItems):
             except RuntimeError as error:
                 raise ValueError(
                     f"FAISS cannot create an index with factory={factory!r} for "
-                    f"{self.n_features} features. See its documentation."
+                    f"{self.n_features} features. See the documentation of FAISS."
                 ) from error
             ivf = faiss.try_extract_index_ivf(index)
             if ivf is not None:

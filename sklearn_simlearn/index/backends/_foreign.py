@@ -24,10 +24,10 @@ class Shared:
     Parameters
     ----------
     library_index : object
-        The index, or a list of them.
+        The index, or a list of indexes.
 
     n_rows : int
-        Number of its rows.
+        Number of rows of the index.
 
     source : ndarray, default=None
         Bytes that the index reads in place. If given, rows cannot be added.
@@ -118,7 +118,7 @@ class ForeignItems(ABC):
         while True:
             with shared.writing() as index:
                 if shared.n_rows == self.n_items:
-                    # If adding fails, no rows are added to this index any more.
+                    # If adding fails, this index accepts no more rows.
                     shared.n_rows = -1
                     self._grow(index, D, n_threads)
                     shared.n_rows = self.n_items + len(D)
@@ -169,7 +169,7 @@ class ForeignItems(ABC):
         depth = k + max(map(len, barred), default=0)
         while len(open_queries) > 0:
             with self._reading() as index:
-                # Rows that other copies have added may displace these.
+                # Rows that other copies have added may replace some of these.
                 n_rows = self._count(index)
                 depth = min(depth, n_rows)
                 found_scores, found = self._find(

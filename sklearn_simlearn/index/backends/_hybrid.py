@@ -28,7 +28,7 @@ from sklearn_simlearn.index.backends._inverted import (
 )
 from sklearn_simlearn.index.backends._split_fast import split_rows
 
-# Bounds of the items of a block are stored in tiles of this length.
+# Length of the tiles in which bounds of the items of a block are stored.
 TILE = 1_024
 
 # Number of items whose codes are interleaved.
@@ -41,10 +41,10 @@ DENSE = "dense_"
 class HybridItems(InvertedFile):
     """Items with sparse and dense columns, searched exactly.
 
-    The score is the sum of the scores of both parts. The sums of the inverted file
-    start at the bounds by the codes of the dense part. An item whose sum reaches the
-    limit is scored by its dense part, and then by its sparse part if it may still be
-    among the best.
+    The score of an item is the sum of the scores of its two parts. The sums of the
+    inverted file start at an upper bound of the score of the dense part, which is
+    computed from codes. If the sum of an item reaches the limit, its dense part is
+    scored. If the item may still be among the best, its sparse part is scored, too.
 
     Dense parts are stored as `DenseItems`, each block of which holds the items of one
     or several blocks of the inverted file.
@@ -64,11 +64,11 @@ class HybridItems(InvertedFile):
         Largest number of items per block of the inverted file, at most 65536.
     """
 
-    # The bounds of this number of queries take 12 MiB. It is a multiple of 6, since
-    # kernels compute the bounds of 6 queries at a time.
+    # Number of queries per call of the kernel. Their bounds take 12 MiB. It is a multiple
+    # of 6, since the kernel computes the bounds of 6 queries at a time.
     _n_queries = 48
 
-    # The scores of dense parts lie close together, so few words can be skipped.
+    # The scores of dense parts are similar, so few words can be skipped.
     _share = 0.05
 
     def __init__(self, D, *, is_dense, n_threads=1, block_length=None):
@@ -78,7 +78,7 @@ class HybridItems(InvertedFile):
     def _set_columns(self, is_dense):
         self._is_dense = is_dense
         self._n_dense = int(np.count_nonzero(is_dense))
-        # Number of each column among those of its kind.
+        # Number of each column among the columns of its kind, sparse or dense.
         self._place = np.empty(len(is_dense), dtype=np.int32)
         self._place[is_dense] = np.arange(self._n_dense)
         self._place[~is_dense] = np.arange(len(is_dense) - self._n_dense)
@@ -95,7 +95,7 @@ class HybridItems(InvertedFile):
         return len(self._is_dense) - self._n_dense
 
     def _split(self, X):
-        """Return the arrays of the sparse columns of CSR rows, and the dense ones."""
+        """Return the CSR arrays of the sparse columns, and the dense columns."""
         n_values = len(X.data) - np.count_nonzero(self._is_dense[X.indices])
         indptr = np.zeros(X.shape[0] + 1, dtype=np.int64)
         words = np.empty(n_values, dtype=np.int32)

@@ -7,8 +7,8 @@ d_ij,
 (search-code)  s_j (c_ij - 1) <= d_ij <= s_j c_ij ,
 
 where the step s_j is the largest magnitude of the word divided by the largest code. A
-word that many items have is stored as a *row*: the codes of all items in order, without
-positions.
+word that occurs in many items is stored as a *row*: the codes of all items in order,
+without positions.
 """
 
 from cython cimport floating
@@ -18,9 +18,9 @@ import numpy as np
 
 from sklearn_simlearn._core.prefetch cimport prefetch
 
-# A word is stored as a row if at least one item in this number has it. A posting takes
-# 3 bytes and a code of a row takes 1 byte, so a row takes at most twice the memory of
-# postings, and less time.
+# A word is stored as a row if it occurs in at least one item in this number. A posting
+# takes 3 bytes and a code of a row takes 1 byte, so a row takes at most twice the
+# memory of postings, and less time.
 cdef enum:
     RARE = 6
 

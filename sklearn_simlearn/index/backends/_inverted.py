@@ -33,14 +33,14 @@ MOST_BOUNDS = 2**22
 
 
 class _Memory(threading.local):
-    """Scratch memory of the last search of each thread, which the next one reuses."""
+    """Scratch memory of each thread, which later searches reuse."""
 
     def __init__(self):
         self._scratch, self._size = None, (0, 0, 0)
         self._query_rows, self._bounds = {}, np.empty((0, 0), dtype=np.float32)
 
     def scratch(self, *size):
-        """Return scratch memory for numbers of threads, of lists and of results."""
+        """Return scratch memory for given numbers of threads, lists and results."""
         if any(new > old for new, old in zip(size, self._size, strict=True)):
             if math.prod(size) > MOST_KEPT:
                 return Scratch(*size)
@@ -49,7 +49,7 @@ class _Memory(threading.local):
         return self._scratch
 
     def query_rows(self, n_threads, n_words, dtype):
-        """Return an array of zeros. The kernel leaves zeros in it."""
+        """Return an array of zeros, which the kernel must reset to zeros."""
         kept = self._query_rows.get(dtype)
         if kept is not None and kept.shape[0] >= n_threads and kept.shape[1] >= n_words:
             return kept
@@ -75,9 +75,9 @@ class InvertedFile(BlockedItems):
     """Sparse items, searched exactly.
 
     For each block of items, the file stores the items and, per word, the *postings*:
-    the items that have the word, with its values rounded up to 8 bits. A search reads
-    the postings of the most important words, until the other words cannot lift further
-    items into the top k. The few candidates that remain are scored exactly.
+    the items that contain the word, with its values rounded up to 8 bits. A search
+    reads the postings of the most important words, until the other words cannot bring
+    more items into the top k. The few remaining candidates are scored exactly.
 
     Parameters
     ----------
@@ -200,8 +200,8 @@ class InvertedFile(BlockedItems):
             last = min(first + self._block_length, last, first - first % span + span)
             begin, end = D.indptr[first], D.indptr[last]
             part = sparse.csr_array((last - first, D.shape[1]), dtype=D.dtype)
-            # Arrays are set one by one: the constructor would copy parts of larger
-            # arrays.
+            # Set the arrays one by one, because the constructor would copy parts of
+            # larger arrays.
             part.indptr = D.indptr[first : last + 1] - begin
             part.indices, part.data = D.indices[begin:end], D.data[begin:end]
             yield part

@@ -28,7 +28,7 @@ from sklearn_simlearn.index.backends._score cimport (
 )
 from sklearn_simlearn.index.backends._top cimport is_listed, push, sort_best
 
-# Postings are scattered in memory. They are prefetched this number of words ahead.
+# Number of words to prefetch ahead, because postings are scattered in memory.
 cdef enum:
     AHEAD = 6
 
@@ -269,7 +269,7 @@ cdef void visit(
         v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
         FLT_MIN if floating is float else DBL_MIN,
     ):
-        # Sums would not distinguish items, so all items are scored.
+        # The sums would be equal for all items, so all items are scored.
         for place in range(n_items):
             if is_eligible(v, place, block, excluded):
                 one = place
@@ -279,8 +279,8 @@ cdef void visit(
         return
     begin_sums(v, n_items)
     if is_first:
-        # The first half of the possible gain shows which items are likely to score
-        # high.
+        # After the first half of the possible gain, the sums show which items are
+        # likely to score high.
         walk_down_to(v, v.lists[0].rest / 2.0)
         pick(v, block, excluded)
         score_rows(v, v.n_picks, v.picks, values, query, best_scores)

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 from sklearn_simlearn.index.backends._rows cimport dots, prefetch_row
 from sklearn_simlearn.index.backends._top cimport is_listed, push
 
-# Items are prefetched this number of items ahead.
+# Number of items to prefetch ahead.
 cdef enum:
     AHEAD = 4
 

@@ -23,14 +23,14 @@ class UsearchItems(ForeignItems):
         clipped.
 
     connectivity : int, default=None
-        Neighbours per item in the graph. If None, the default of usearch.
+        Number of neighbours per item in the graph. If None, the default of usearch.
 
     expansion_add, expansion_search : int, default=None
         Sizes of the lists of candidates when adding and searching. If None, the
         defaults of usearch.
 
     exact : bool, default=False
-        Compare all items instead of following the graph.
+        Whether to compare all items instead of searching the graph.
 
     n_threads : int, default=1
         Number of threads that build the graph. The graph depends on it.
@@ -113,7 +113,7 @@ class UsearchItems(ForeignItems):
         )
         counts = np.atleast_1d(getattr(matches, "counts", depth))
         distances = np.atleast_2d(matches.distances)
-        # usearch does not set the places after the last match.
+        # usearch does not set the entries after the last match.
         found = np.arange(distances.shape[1]) < counts[:, None]
         scores = np.full(distances.shape, -np.inf, dtype=np.float32)
         scores[found] = 1 - distances[found].astype(np.float32)

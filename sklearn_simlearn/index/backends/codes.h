@@ -1,10 +1,10 @@
 /* Bounds of the scores of dense items by codes of 8, 4 and 2 bits; header only.
  *
  * Codes of 64 items are interleaved: a *word* holds 4 bytes of one item, and the words
- * of all 64 items follow each other. So the 32-bit lanes of a vector belong to different
- * items, a product of codes adds 4 terms to each lane, and no sum across lanes is left.
- * A word holds 4 codes of 8 bits, or two or four times 4 codes of fewer bits: the lowest
- * bits of its bytes first.
+ * of all 64 items follow each other. The 32-bit lanes of a vector therefore belong to
+ * different items. A product of codes adds 4 terms to each lane, and sums across lanes
+ * are not needed. A word holds 4 codes of 8 bits, 8 of 4 bits or 16 of 2 bits: the
+ * lowest bits of its bytes first.
  *
  * There is a version of the loops for AVX-512 with VNNI, one for AVX2 and one in plain
  * C. `code_instructions` in pack.h selects one for the processor. Sums of codes are

@@ -19,8 +19,8 @@ static int code_instructions(void)
 
 /* Codes of n numbers for steps of a grade, shifted to be positive. The codes of `n_bits`
  * bits are added to the words of an item, which are 256 bytes apart and zero. Returns the
- * sum of the squared errors z - step * (code - (2^n_bits - 1) / 2); `square` is that of
- * the codes without their shift. */
+ * sum of the squared errors z - step * (code - (2^n_bits - 1) / 2); `square` is the sum
+ * of the squared codes without their shift. */
 static double pack_codes(const float *z, const float *steps, ptrdiff_t n, int n_bits,
                          uint8_t *words, double *square)
 {

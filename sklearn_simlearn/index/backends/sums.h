@@ -65,9 +65,10 @@ static inline int32_t append_large(const uint16_t *sums, int32_t first, int32_t 
     return n_found;
 }
 
-/* Compilers leave a plain loop over sums scalar. The vectors of GCC and Clang are two to
- * three instructions per 8 sums: SSE2 compares signed numbers only, so both sides are
- * moved down by 2^15. */
+/* Compilers do not vectorise the plain loop. With the vector types of GCC and Clang, it
+ * takes two to three instructions per 8 sums. SSE2 compares signed numbers only, so 2^15
+ * is subtracted from both sides. The function is not inlined, so that a test can check
+ * its instructions. */
 #ifdef __GNUC__
 typedef int16_t SumVector __attribute__((vector_size(16)));
 typedef uint64_t SumWords __attribute__((vector_size(16)));

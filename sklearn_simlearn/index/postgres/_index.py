@@ -55,10 +55,9 @@ class PostgresIndex(TableIndex):
     Parameters
     ----------
     estimator : estimator
-        A learner, a hand-made similarity, a transformer (compared by the cosine of its
-        output), a pipeline that ends in one of them, or a parameter search over one of
-        them. A fitted estimator is used without a copy. If it is not fitted, `fit` fits
-        a clone.
+        Estimator that encodes queries and items, as for :class:`SimilarityIndex`. A
+        fitted estimator is used without a copy. If it is not fitted, `fit` fits a
+        clone.
 
     connection : str or psycopg_pool.ConnectionPool
         Connection string, such as "postgresql://user@host/database", or a pool. With a
@@ -80,7 +79,7 @@ class PostgresIndex(TableIndex):
         which is faster and may miss some items.
 
     m : int, default=16
-        Links per item of the graph that `fit` creates.
+        Number of links per item of the graph that `fit` creates.
 
     ef_construction : int, default=64
         Number of candidates when the graph is built; at least ``2 * m``.
@@ -198,9 +197,8 @@ class PostgresIndex(TableIndex):
             Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,) or "index", default=None
-            Unique ids, integers or strings, that `search` returns. If "index", the
-            index of the frame `X`, or of the frame `metadata`. If None, the items get
-            the ids 0, 1, ....
+            Unique ids, integers or strings, that `search` returns. "index" uses the
+            index of the pandas frame `X` or `metadata`. None numbers the items from 0.
 
         metadata : list of dict, frame or structured array, default=None
             Metadata with one row per item, stored in columns of the table: numbers,
@@ -311,7 +309,7 @@ class PostgresIndex(TableIndex):
         exclude: ArrayLike | None = None,
         filter: FilterLike | None = None,
     ) -> SearchResult:
-        """Return the best items for each query.
+        """Return the most similar items to each query.
 
         All queries of a call are answered from the same state of the table.
 
@@ -324,26 +322,26 @@ class PostgresIndex(TableIndex):
             Number of items per query.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`: the
-            queries of a set are combined into one. Results are in the sorted order of
-            the sets.
+            Set of each query, for :class:`~sklearn_simlearn.MemoryVectorQuery`, which
+            combines the queries of a set into one query. There is one result per set,
+            in sorted order.
 
         exclude : array-like of length n_queries (or n_sets), default=None
-            Ids to exclude from the results, one or a list per query.
+            Ids to exclude from the results: one id or a list of ids per query.
 
         filter : dict or array-like, default=None
-            Items to which the results are restricted: a list of ids, or a dict of
-            conditions on columns, as in ``{"label": ["cat", "dog"], "year": (">=",
-            2020)}``; see :ref:`search-filter`. A list with one of them, or None, per
-            query gives each query its own filter.
+            Restriction of the results: a list of ids, or a dict of conditions on
+            columns, such as ``{"label": ["cat", "dog"], "year": (">=", 2020)}``; see
+            :ref:`search-filter`. To use a separate filter for each query, pass a list
+            with one of these, or None, per query.
 
         Returns
         -------
         result : SearchResult
-            Pair ``scores, ids``, with the other columns of the items as metadata, a
-            list of dicts; see :class:`~sklearn_simlearn.index.SearchResult`. They are
-            fetched from the table on first access, so they may be newer than the
-            scores. An item that was removed since has an empty dict.
+            Pair ``scores, ids``; the metadata is a list of dicts with the other columns
+            of the items. See :class:`~sklearn_simlearn.index.SearchResult`. Metadata is
+            fetched on first access, so it may be newer than the scores. An item that
+            was removed after the search has an empty dict.
         """
         self._check_estimator()
         k = check_k(k)
@@ -402,8 +400,9 @@ class PostgresIndex(TableIndex):
             New items.
 
         ids : array-like of shape (n_items,), default=None
-            Ids of the new items, none of which may be in the table. If None, numbering
-            continues after the largest id, and the table is locked for other writers.
+            Ids of the new items. They must not be in the table already. If None,
+            numbering continues after the largest id, and the table is locked for other
+            writers.
 
         metadata : list of dict, frame or structured array, default=None
             Values of some columns of the table. The other columns get their defaults.

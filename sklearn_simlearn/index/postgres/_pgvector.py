@@ -104,8 +104,8 @@ def scale_queries(Q):
     """Scale queries by powers of two to magnitudes of at most 1.
 
     A positive factor does not change the ranking, and a power of two does not change
-    digits. So every query fits into every type, and small values keep their digits in
-    half precision.
+    digits. After scaling, every query fits into every type, and small values keep their
+    digits in half precision.
 
     Returns
     -------
@@ -128,8 +128,8 @@ def scale_queries(Q):
 def to_wire(rows, stored):
     """Yield rows in pgvector's binary format.
 
-    NumPy converts blocks of rows. The package pgvector converts number by number and
-    takes 50 times as long for sparse rows.
+    Blocks of rows are converted by NumPy. The package pgvector converts number by
+    number, which takes 50 times as long for sparse rows.
 
     Parameters
     ----------

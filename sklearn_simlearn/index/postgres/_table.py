@@ -1,6 +1,6 @@
 """SQL statements. Identifiers are quoted, values are bound.
 
-Values have the placeholders of the server, $1, $2, .... The placeholders of psycopg do
+Values use the placeholders of the server, $1, $2, .... The placeholders of psycopg do
 not work with column names that contain a per cent sign.
 """
 
@@ -75,11 +75,11 @@ class Table:
     has_graph: bool
 
     def read_ids(self, ids):
-        """Return ids of the user; raise unless they have the type of the table."""
+        """Return user-provided ids; raise unless they have the type of the table."""
         ids = read_ids(ids)
         if len(ids) and (ids.dtype.kind == "U") != (self.id_dtype.kind == "U"):
             kind = "strings" if self.id_dtype.kind == "U" else "integers"
-            raise ValueError(f"The ids of this table are {kind}.")
+            raise ValueError(f"The ids of this table are {kind}. Pass {kind}.")
         return ids
 
     def next_ids(self, cursor, n_items):
@@ -87,7 +87,7 @@ class Table:
         if self.id_dtype.kind == "U" or self.numbers_itself:
             raise ValueError(
                 "Pass the ids of the new items, because the ids of the table are "
-                + ("numbered by a default." if self.numbers_itself else "strings.")
+                + ("set by a default." if self.numbers_itself else "strings.")
             )
         cursor.execute(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
         cursor.execute(self._sql("SELECT coalesce(max({id}) + 1, 0) FROM {table}"))
@@ -271,7 +271,7 @@ class Table:
             if ef_search is None:
                 return self._search_all(cursor, params, where)
             found = self._search_graph(cursor, params, where, max(ef_search, k))
-            # The search in a graph may stop before it has found k items that pass the
+            # A search in a graph may stop before it has found k items that pass the
             # filter.
             few = [i for i, rows in enumerate(found) if len(rows) < k]
             again = self._search_all(cursor, [params[i] for i in few], where)

@@ -41,13 +41,13 @@ from sklearn_simlearn.index.sharded._state import assemble, build_shards
 
 
 class ShardedIndex(SnapshotIndex):
-    r"""Index of more items than fit into the memory of one machine.
+    r"""Index for more items than fit into the memory of one machine.
 
     The items are divided into shards. Each shard is a
     :class:`~sklearn_simlearn.index.SimilarityIndex` in the memory of a worker of a Dask
-    cluster. A batch of queries is encoded once and sent to all shards; their best items
-    are merged. The result is that of one index over all items: the same ids, scores and
-    order of ties. Read more in the :ref:`User Guide <scaling>`.
+    cluster. A batch of queries is encoded once and sent to all shards. Their results
+    are merged. The ids, scores and order of ties are the same as with one index over
+    all items. Read more in the :ref:`User Guide <scaling>`.
 
     The current Dask client is used. The same code runs on the cores of a laptop and on
     a cluster.
@@ -79,7 +79,7 @@ class ShardedIndex(SnapshotIndex):
         Metadata of the items in the same order, also fetched from the workers.
 
     n_items_ : int
-        Number of items, without those that were removed.
+        Number of items, without removed items.
 
     shards_ : list of str
         Names of the shards: files, folders, partitions or rows.
@@ -98,12 +98,14 @@ class ShardedIndex(SnapshotIndex):
     -----
     A shard is the result of Dask tasks that open or build it and apply its changes. If
     a worker is lost, Dask runs these tasks again on another worker, and running
-    searches wait for them. So the source of the items must exist as long as the index:
-    files and folders must not be moved, and partitions must be computable. Until `save`
-    is called, Dask's scheduler keeps items from memory and added items for this.
+    searches wait for them. Therefore the source of the items must exist as long as the
+    index: files and folders must not be moved, and partitions must be computable. Until
+    `save` is called, Dask's scheduler keeps a copy of items from memory and of added
+    items.
 
     Several threads may search at the same time, even while another thread adds or
-    removes items. Changes are atomic for searches and run one after another.
+    removes items. A search sees all items of a change or none. Changes run one after
+    another.
 
     Examples
     --------
@@ -173,11 +175,10 @@ class ShardedIndex(SnapshotIndex):
             Labels or relevance matrix, used if the estimator is not fitted.
 
         ids : array-like of shape (n_items,) or "index", default=None
-            Unique ids, integers or strings, that `search` returns. If "index", the
-            index of the frame `X`, or of the frame `metadata`. If None, the items get
-            the ids 0, 1, .... For a Dask collection, pass an array or a Dask
-            collection with the same partitions. For files, pass a list with the ids of
-            each file.
+            Unique ids, integers or strings, that `search` returns. "index" uses the
+            index of the pandas frame `X` or `metadata`. None numbers the items from 0.
+            For a Dask collection, pass an array or a Dask collection with the same
+            partitions. For files, pass a list with the ids of each file.
 
         metadata : list of dict, frame or structured array, default=None
             Metadata of the items, in the same forms. `search` can filter by it.
@@ -213,7 +214,7 @@ class ShardedIndex(SnapshotIndex):
         filter: FilterLike | None = None,
         partial: Literal["refuse", "allow"] = "refuse",
     ) -> SearchResult:
-        """Return the best items for each query.
+        """Return the most similar items to each query.
 
         Parameters
         ----------
@@ -272,7 +273,7 @@ class ShardedIndex(SnapshotIndex):
             to the shard with the fewest items.
 
         ids : as for `fit`, default=None
-            New ids, none of which may be in the index. If `fit` got no ids, None
+            New ids. They must not be in the index already. If `fit` got no ids, None
             continues the numbering. Ids of removed items are not reused.
 
         metadata : as for `fit`, default=None
@@ -298,8 +299,8 @@ class ShardedIndex(SnapshotIndex):
     ) -> Self:
         """Add items, and replace those with the same ids.
 
-        The change is atomic for concurrent searches. Replaced items count as added
-        last.
+        A concurrent search sees all changes of the call or none. Replaced items count
+        as added last.
 
         Parameters
         ----------
@@ -352,8 +353,8 @@ class ShardedIndex(SnapshotIndex):
     def compact(self) -> Self:
         """Free the memory of removed items.
 
-        Changes of the index do this automatically if removed items take more than a
-        quarter of the rows.
+        Changes of the index do this automatically if more than a quarter of the rows
+        are removed items.
 
         Returns
         -------
@@ -404,8 +405,8 @@ class ShardedIndex(SnapshotIndex):
             Folder, created if it does not exist.
 
         include_estimator : bool, default=True
-            Store the estimator, too, with the package skops. Of a parameter search,
-            store the best estimator.
+            Whether to store the estimator, too, with the package skops. For a parameter
+            search, the best estimator is stored.
         """
         check_is_fitted(self)
         with self._changing():
@@ -436,17 +437,17 @@ class ShardedIndex(SnapshotIndex):
             folder under the same path.
 
         mmap : bool, default=True
-            Map the shards into memory instead of reading them.
+            Whether to map the shards into memory instead of reading them.
 
         estimator : estimator, default=None
             Fitted estimator for the queries, used instead of the stored one.
 
         trusted : sequence of str, default=None
-            Load the stored estimator. Its types must be listed here, unless they are
-            estimators of this package or trusted by skops.
+            Names of types and functions that the stored estimator may use, as for
+            :meth:`SimilarityIndex.load`. None does not load the estimator.
 
         verify : bool, default=False
-            Check all checksums now.
+            Whether to check all checksums immediately.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Calls of functions of all shards, on the workers that hold them."""
+"""Calls of functions with all shards, on the workers that hold them."""
 
 from contextlib import contextmanager, suppress
 from uuid import uuid4
@@ -11,13 +11,13 @@ from sklearn_simlearn._core.storage import DamagedError
 # Seconds between two checks that the called workers are still available.
 LOOK = 0.5
 
-# Seconds to wait for results that are ready, doubled at each attempt: a worker may be
-# lost during the transfer, or the results may be large.
+# Seconds to wait for the transfer of finished results, doubled at each attempt. A
+# worker may be lost during the transfer, or the results may be large.
 ARRIVE = 1
 
 LOST_WORKERS = (
-    "Several workers were lost during the call. The queries, or a function as filter, "
-    "may need more memory than a worker has."
+    "Several workers were lost during the call. The queries or a filter function may "
+    "need more memory than a worker has. Pass fewer queries per call."
 )
 
 
@@ -28,8 +28,8 @@ def find_client():
         return distributed.get_client()
     except ValueError:
         raise ValueError(
-            "There is no current Dask client. Start one, for example "
-            "dask.distributed.Client() for the cores of this machine."
+            "There is no current Dask client. Start one, for example with "
+            "dask.distributed.Client(), which uses the cores of this machine."
         ) from None
 
 
@@ -152,8 +152,8 @@ def derive(client, shards, function, arguments):
                 key=f"{function.__name__}-{uuid4().hex}",
                 workers=list(held_by.get(shard.key, ())) or None,
                 allow_other_workers=True,
-                # A high priority, so that the task runs before waiting queries and is
-                # not moved to a worker with less load.
+                # With a high priority, the task runs before waiting queries and is not
+                # moved to a worker with less load.
                 priority=1,
             )
             for shard, more in zip(shards, arguments, strict=True)

@@ -23,7 +23,7 @@ def search_shards(index, X, k, sets, exclude, filters, missing):
         Snapshot of an index.
 
     X : matrix of shape (n_queries, n_features)
-        Queries, which `sets` joins.
+        Queries; `sets` groups them.
 
     k : int
         Number of items per result.
@@ -35,7 +35,8 @@ def search_shards(index, X, k, sets, exclude, filters, missing):
         Allowed items of each shard.
 
     missing : set or None
-        Receives the numbers of shards that do not answer; if None, they raise.
+        Set that receives the numbers of shards that do not answer. If None, such a
+        shard raises an error.
     """
     shards, found = index._state, []
     row_bytes = 16 * (shards.common.n_features + k)
@@ -56,7 +57,7 @@ def search_shards(index, X, k, sets, exclude, filters, missing):
 
 
 def _check_queries(index, Q, X):
-    """Raise unless the encodings have the width of the stored items."""
+    """Raise unless the encodings have as many columns as the stored items."""
     state = index._state
     if not hasattr(state.estimator, "n_features_in_"):
         # Estimators without a fit do not check the features of X.

@@ -53,7 +53,7 @@ def is_in_memory(X):
 
 
 def find_parts(X, ids, metadata, n_shards):
-    """Return the names of the shards, and the `Rows` of each, possibly delayed.
+    """Return the names of the shards, and the `Rows` of each shard, possibly delayed.
 
     Parameters
     ----------

@@ -207,10 +207,11 @@ def open_shards(client, folders, estimator, **options):
 
 
 def survey(client, names, futures, *, allow_missing=False):
-    """Return the common description of shards, and that of each; None if empty.
+    """Return the common description of the shards, and the description of each shard.
 
-    With `allow_missing`, the description of a shard that is not available is None, too,
-    and a warning is issued. If no shard is available, an error is raised.
+    The description of an empty shard is None. With `allow_missing`, so is that of a
+    shard that is not available, and a warning is issued. If no shard is available, an
+    error is raised.
     """
     found, faults = ask(client, futures, _tasks.describe, [()] * len(futures))
     if faults:

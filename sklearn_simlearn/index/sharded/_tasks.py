@@ -1,7 +1,8 @@
 """Dask tasks of a shard, which is an index on a worker.
 
-A change returns a new shard that shares the items with the old one. So the result of a
-task never changes, and Dask can rebuild a lost shard by running its tasks again.
+A change returns a new shard that shares the items with the old shard. The result of a
+task therefore never changes, and Dask can rebuild a lost shard by running its tasks
+again.
 """
 
 from copy import copy

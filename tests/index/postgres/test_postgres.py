@@ -480,7 +480,7 @@ def test_a_filter_that_makes_no_sense_is_refused(rng, connection):
         ({"colour": 1}, "unknown column 'colour'.*'year'"),
         ({"year": {"; DROP TABLE items": 1}}, "Operators: '<', "),
         ({"year": {"<": None}}, "missing value"),
-        ({"year": [2000, None]}, "None alone"),
+        ({"year": [2000, None]}, "filter by None"),
         (
             {"label": 5},
             "does not fit the types of its columns: operator does not exist",
@@ -685,7 +685,7 @@ def test_attach_opens_what_others_write(rng, connection):
     scores, ids = index.search([[1.0, 0, 0]], k=30)
     assert ids[0, 0] == 99
     assert np.isfinite(scores).sum() == 21
-    with pytest.raises(ValueError, match="numbered by a default"):
+    with pytest.raises(ValueError, match="set by a default"):
         index.add(X)
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
         index.add(X[:1], ids=[50], metadata=[{"colour": "purple"}])
