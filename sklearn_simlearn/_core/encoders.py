@@ -399,6 +399,17 @@ class Rescaled(Encoder):
         return self.factor * sides.similarity(self.base)
 
 
+@dataclass(frozen=True, eq=False)
+class GivenSimilarities(Encoder):
+    """Encoder whose similarities are given as a matrix of queries by items."""
+
+    S: np.ndarray
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the given similarities."""
+        return self.S
+
+
 def side_by_side(A: Matrix, B: Matrix) -> Matrix:
     """Return [A, B], of the dtype of A; CSR if one of them is sparse."""
     if sparse.issparse(A) or sparse.issparse(B):

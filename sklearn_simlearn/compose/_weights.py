@@ -1,7 +1,6 @@
 """Weights of a union, chosen by held-out queries."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 from math import comb
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.encoders import GivenSimilarities
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.relevance import Relevance, check_relevance
@@ -149,17 +148,6 @@ def list_candidates(n_parts: int) -> list[Weights]:
     return list(dict.fromkeys([*list_starts(n_parts), *lattice]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Known(Encoder):
-    """Encoder with given similarities."""
-
-    S: np.ndarray
-
-    def compare(self, sides: Sides) -> np.ndarray:
-        """Return the given similarities."""
-        return self.S
-
-
 class Learned(NamedTuple):
     """Weights and spreads of the parts, and the results of the hold-out."""
 
@@ -212,7 +200,7 @@ def learn_weights(
         for weights in candidates:
             terms = (w * each for w, each in zip(weights, S, strict=True) if w)
             total = reduce(np.add, terms)
-            judge.record(weights, _Known(total[judge.has_both]))
+            judge.record(weights, GivenSimilarities(total[judge.has_both]))
     starts = list_starts(n_parts)
     alone = [weights for weights in starts if max(weights) == 1]
     choice = judge.choose(starts, alone)

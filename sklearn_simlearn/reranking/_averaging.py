@@ -1,4 +1,4 @@
-"""Items averaged with their neighbours (database-side augmentation)."""
+"""Average of items and their neighbours (database-side augmentation)."""
 
 from numbers import Integral
 from typing import Any, NamedTuple, Self
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.encoders import GivenSimilarities
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows
@@ -19,12 +19,12 @@ from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_matrix, as_queries, find_graph
 from sklearn_simlearn.reranking._lists import sort_lists
 
-# Share of the items that query the others if labels are given.
+# Share of the items that query the others, if labels are given.
 SHARE = 0.2
 
 
 class Candidate(NamedTuple):
-    """A number of neighbours that labelled items choose."""
+    """Setting that labelled items choose: the number of neighbours."""
 
     n_neighbors: int
 
@@ -38,15 +38,17 @@ class NeighborAveraging(IndexStep):
         e = d + \sum_{i=1}^{n} \Bigl(1 - \frac{i}{n + 1}\Bigr) d_i ,
 
     where :math:`d_i` is the i-th nearest item of :math:`d` in the index. This is the
-    database-side augmentation of [1]_. It needs no labels, and queries are not changed.
-    It improves the mean average precision, but can cost precision at rank 1. With
-    labels, `fit` measures both, and averages only as far as this does not lose at rank
-    1. Read more in the :ref:`User Guide <neighbor_averaging>`.
+    database-side augmentation of [1]_. It needs no labels and does not change queries.
+    It usually improves the mean average precision, but may reduce the precision at rank
+    1. With labels, `fit` measures both, and uses only as many neighbours as do not
+    reduce the precision at rank 1. Read more in the
+    :ref:`User Guide <neighbor_averaging>`.
 
     Parameters
     ----------
     n_neighbors : int, default=5
-        Number of neighbours :math:`n` of each item. With labels it is an upper bound.
+        Number of neighbours :math:`n` of each item. With labels, this is an upper
+        bound.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class NeighborAveraging(IndexStep):
         Number of neighbours in use; 0 if labels show that averaging does not help.
 
     index_ : SimilarityIndex
-        The index, in its state when the step was fitted.
+        Snapshot of the index at the time of the fit.
 
     holdout_gain_, holdout_error_ : float
         Gain in mean average precision by averaging, and its standard error. Set only
@@ -106,9 +108,10 @@ class NeighborAveraging(IndexStep):
             A fitted index with ``store_items=True``.
 
         y : array-like of shape (n_items,) or (n_items, n_columns), default=None
-            Labels or relevance of the items, in the order of `ids_` of the index. A
-            fifth of the items then query the others, and choose among `n_neighbors`,
-            its half, its quarter and so on, and 0. If None, all `n_neighbors` are used.
+            Labels or relevance of the items, in the order of `ids_` of the index. Then
+            a fifth of the items query the others. They choose among `n_neighbors`, a
+            half of it, a quarter of it and so on, and 0. If None, `n_neighbors`
+            neighbours are used.
 
         Returns
         -------
@@ -132,7 +135,7 @@ class NeighborAveraging(IndexStep):
         self._items = average(self._encoded, self._neighbors[:, :n_neighbors])
 
     def _choose(self, relevance):
-        """Let some of the items, which are not averaged, search the others."""
+        """Choose the number of neighbours: some items search the others."""
         order = np.random.default_rng(0).permutation(len(relevance))
         n_queries = min(MAX_QUERIES, round(SHARE * len(order)))
         queries, items = np.sort(order[:n_queries]), np.sort(order[n_queries:])
@@ -148,7 +151,8 @@ class NeighborAveraging(IndexStep):
         for candidate in (START, *(Candidate(n >> i) for i in range(n.bit_length()))):
             n_neighbors = 0 if candidate is START else candidate.n_neighbors
             averaged = average(self._encoded[items], lists[:, :n_neighbors])
-            judge.record(candidate, _Known(inner_products(Q[row_of_query], averaged)))
+            S = inner_products(Q[row_of_query], averaged)
+            judge.record(candidate, GivenSimilarities(S))
         choice = judge.choose()
         self._use(0 if choice.candidate is START else choice.candidate.n_neighbors)
         self.__dict__.update(choice.attributes)
@@ -162,20 +166,10 @@ class NeighborAveraging(IndexStep):
         return sort_lists(value, ids, scores)
 
 
-class _Known(Encoder):
-    """Similarities that are computed already."""
-
-    def __init__(self, similarity):
-        self.similarity = similarity
-
-    def compare(self, sides: Sides) -> np.ndarray:
-        return self.similarity
-
-
 def average(encoded: Any, neighbors: np.ndarray) -> Any:
-    """Return weighted means of items and their neighbours, each of the item's length.
+    """Return weighted means of items and their neighbours, scaled to the item's length.
 
-    `neighbors` has one row per item, the nearest first, -1 if there are no more.
+    `neighbors` has one row per item, the nearest first; -1 if there are no more.
     """
     n_items, n_neighbors = neighbors.shape
     weight = 1 - np.arange(1, n_neighbors + 1) / (n_neighbors + 1)
@@ -187,7 +181,7 @@ def average(encoded: Any, neighbors: np.ndarray) -> Any:
 
 
 def _without(lists, left_out):
-    """Return lists without some entries; -1 fills the ends."""
+    """Return lists without some entries; fill them with -1 at the end."""
     lists = np.where(lists == left_out, -1, lists)
     order = np.argsort(lists < 0, axis=1, kind="stable")
     return np.take_along_axis(lists, order, axis=1)
