@@ -13,11 +13,11 @@ from sklearn_simlearn.reranking._lists import read_candidates
 
 
 class RerankingStep(DocLinkMixin, BaseEstimator):
-    """Step that ranks the candidates of a search again.
+    """Base of steps that re-rank the candidates of a search.
 
-    A subclass sets `_ids`, the ids of the database, in `fit`, and ranks in
+    A subclass sets `_ids`, the ids of the database, in `fit`, and implements
     ``_rerank(queries, scores, ids, rows)``. `rows` are the numbers of the candidates in
-    the database, -1 if there are no more.
+    the database; -1 if there are no more.
     """
 
     _ids: Any
@@ -25,14 +25,14 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
     def rerank(
         self, queries: Any, scores: ArrayLike, ids: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rank candidates again.
+        """Re-rank candidates.
 
         Parameters
         ----------
         queries : samples or LocalFeatures
-            Queries, as the index takes them; local features, one image per query, for
-            :class:`SpatialVerification`. Steps that use only the graph of the items
-            ignore the queries.
+            Queries, as for the `search` of the index; for
+            :class:`SpatialVerification`, local features with one image per query. Steps
+            that use only the graph of the items ignore the queries.
 
         scores : array-like of shape (n_queries, n_candidates)
             Scores of the candidates, the best first.
@@ -54,9 +54,10 @@ class RerankingStep(DocLinkMixin, BaseEstimator):
 
 
 class IndexStep(RerankingStep):
-    """Step that is fitted on a snapshot of an index, by ``_fit(index)``.
+    """Base of steps that are fitted on a snapshot of an index.
 
-    Later changes of the index do not affect the snapshot.
+    A subclass implements ``_fit(index)``. Later changes of the index do not affect the
+    snapshot.
     """
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -69,7 +70,7 @@ class IndexStep(RerankingStep):
             A fitted index with ``store_items=True``.
 
         y : Ignored
-            Not used.
+            Not used, present for API consistency.
 
         Returns
         -------
@@ -78,7 +79,7 @@ class IndexStep(RerankingStep):
         """
         if not isinstance(database, SimilarityIndex):
             raise TypeError(
-                f"{type(self).__name__} is fitted on a SimilarityIndex; got "
+                f"{type(self).__name__} must be fitted on a SimilarityIndex; got "
                 f"{type(database).__name__}."
             )
         self._fit(database._snapshot())

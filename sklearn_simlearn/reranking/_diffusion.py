@@ -11,7 +11,7 @@ from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_matrix, find_graph
 from sklearn_simlearn.reranking._lists import affinities, fractions, sort_lists
 
-# Weights of edges are affinities to this power, as is usual for descriptors.
+# Exponent of affinities in the weights of edges, as is usual for descriptors.
 POWER = 3
 
 # Conjugate gradients: relative residual at the end, and largest number of iterations.
@@ -22,18 +22,19 @@ MAX_ITERATIONS = 200
 class Diffusion(IndexStep):
     r"""Rank candidates by a random walk that starts at the neighbours of the query.
 
-    With :math:`S = D^{-1/2} W D^{-1/2}`, where :math:`W` weighs the edges between items
-    that are among the nearest of each other, the scores are the solution of
+    In the graph, edges connect items that are among the nearest items of each other.
+    Let :math:`W` hold the weights of the edges and :math:`D` its row sums, and let
+    :math:`S = D^{-1/2} W D^{-1/2}`. The new scores are the solution :math:`f` of
 
     .. math:: (I - \alpha S) f = y ,
 
-    where :math:`y` weighs the best candidates of the query [1]_. Read more in the
-    :ref:`User Guide <graph_reranking>`.
+    where :math:`y` holds the weights of the best candidates of the query [1]_. Read
+    more in the :ref:`User Guide <graph_reranking>`.
 
     Parameters
     ----------
     n_neighbors : int, default=20
-        Number of nearest items per item, and of candidates that the walk starts from.
+        Number of nearest items per item, and of candidates from which the walk starts.
 
     damping : float in [0, 1), default=0.9
         Probability :math:`\alpha` that the walk continues.
@@ -49,13 +50,13 @@ class Diffusion(IndexStep):
 
     Notes
     -----
-    Weights are third powers of affinities, which are 1 for the best neighbour of an
-    item and 0 for the last of the `n_candidates` of the index. Scores may therefore be
-    negative, and their scale does not matter. The new score of a candidate that the
-    walk does not reach is negative.
+    Weights are third powers of affinities. The affinity of an item is 1 for its best
+    neighbour and 0 for the last of the `n_candidates` of the index. Therefore scores
+    may be negative and may have any scale. If the walk does not reach a candidate, its
+    new score is negative.
 
-    The neighbours of the items are those that the index finds with the re-ranking steps
-    before this one. The graph takes at most `n_neighbors` numbers per item.
+    The neighbours of an item are found by the index, including earlier re-ranking
+    steps. The graph takes at most `n_neighbors` numbers per item.
 
     References
     ----------
@@ -93,7 +94,7 @@ class Diffusion(IndexStep):
     def _fit(self, index):
         graph = find_graph(index, 1 + self.n_neighbors)
         n_items = len(graph.rows)
-        # Relative to the best other item; the affinity to itself is not informative.
+        # Scale affinities by the best other item: the item itself is not informative.
         is_other = graph.rows != np.arange(n_items)[:, None]
         affinity = np.where(is_other, graph.affinities, 0)
         best = affinity.max(axis=1, keepdims=True)
@@ -112,7 +113,7 @@ class Diffusion(IndexStep):
         weight = affinities(scores) ** POWER
         weight[:, 1 + self.n_neighbors :] = 0
         value = np.full(scores.shape, -np.inf)
-        # Conjugate gradients keep five numbers per item and query.
+        # Conjugate gradients store five numbers per item and query.
         memory = get_config()["working_memory"] * 2**20
         length = int(max(1, memory // (40 * self.n_items_)))
         for start in range(0, len(rows), length):
@@ -127,7 +128,7 @@ class Diffusion(IndexStep):
 
 
 def _solve(S, alpha, Y):
-    """Return (I - alpha S)^-1 Y by conjugate gradients, all columns at once."""
+    """Return (I - alpha S)^-1 Y, by conjugate gradients for all columns at once."""
     F = Y.copy()
     R = alpha * (S @ Y)  # Y - (I - alpha S) F
     P = R.copy()

@@ -1,4 +1,4 @@
-"""Query expansion: search again with the query and its best results."""
+"""Query expansion: a second search with the query and its best results."""
 
 from numbers import Integral, Real
 
@@ -17,13 +17,13 @@ from sklearn_simlearn.reranking._verification import SpatialVerification
 class QueryExpansion(IndexStep):
     r"""Search again with the mean of the query and its best candidates.
 
-    The mean is that of *surrogate queries*,
+    The mean is taken over encoded queries, the *surrogate queries* :math:`\phi`:
 
-    .. math:: \frac{\phi(q) + \sum_i w_i \phi(x_i)}{1 + \sum_i w_i} ,
+    .. math:: \frac{\phi(q) + \sum_i w_i \phi(x_i)}{1 + \sum_i w_i} .
 
-    so it works with every similarity of this package, also if means of samples are not
-    valid samples, such as means of counts. Read more in the :ref:`User Guide
-    <query_expansion>`.
+    Therefore query expansion works with every similarity of this package, even if means
+    of samples are not valid samples, such as means of counts. Read more in the
+    :ref:`User Guide <query_expansion>`.
 
     Parameters
     ----------
@@ -31,21 +31,21 @@ class QueryExpansion(IndexStep):
         Largest number of candidates :math:`x_i`.
 
     exponent : float, default=0
-        Weights are :math:`w_i = a_i^p`, where :math:`a_i` is 1 for the score of
-        the best candidate and 0 for that of the last. With 0, all have the same
-        weight.
+        Exponent :math:`p` of the weights :math:`w_i = a_i^p`. The affinity :math:`a_i`
+        is 1 for the score of the best candidate and 0 for that of the last. With 0, all
+        candidates have the same weight.
 
     min_inliers : int, default=8
-        Candidates with fewer inliers are not used; only with a `verifier`.
+        Smallest number of inliers of a candidate. Used only with a `verifier`.
 
     verifier : SpatialVerification, default=None
-        A fitted step that chooses the candidates with the most inliers. None takes the
-        first ones.
+        A fitted step that chooses the candidates with the most inliers. None uses the
+        first candidates.
 
     Attributes
     ----------
     index_ : SimilarityIndex
-        The index that is searched again, in its state when the step was fitted.
+        Snapshot of the index at the time of the fit, which is searched again.
 
     See Also
     --------
@@ -106,7 +106,7 @@ class QueryExpansion(IndexStep):
             order = np.lexsort((order, -n_inliers), axis=1)
         affinity = affinities(scores, is_excluded)
         weight = np.where(is_usable, affinity**self.exponent, 0)
-        # Only the first n_neighbors usable candidates have a weight.
+        # Only the first n_neighbors usable candidates get a weight.
         place = np.cumsum(np.take_along_axis(weight > 0, order, axis=1), axis=1)
         is_late = np.empty(ids.shape, dtype=bool)
         np.put_along_axis(is_late, order, place > self.n_neighbors, axis=1)

@@ -1,4 +1,4 @@
-"""The graph of the nearest items of an index, as sparse matrices."""
+"""Graph of the nearest items of an index, as sparse matrices."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from sklearn_simlearn.reranking._lists import affinities, make_ids
 
 @dataclass
 class Graph:
-    """Nearest items of each item of an index, the best first, itself included.
+    """Nearest items of each item of an index, including itself, the best first.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Graph:
     scores : ndarray of shape (n_items, n_neighbors)
 
     affinities : ndarray of shape (n_items, n_neighbors)
-        See `affinities`; made from lists of `n_candidates` items, as those of queries.
+        Result of `affinities` for lists of `n_candidates` items, as for queries.
     """
 
     ids: Ids
@@ -35,14 +35,14 @@ class Graph:
 
 
 def as_queries(queries, index):
-    """Return the queries of a running search, or of a call of a step by a user."""
+    """Return `Queries`; make them if a user called the step with samples."""
     return queries if isinstance(queries, Queries) else Queries(index, queries)
 
 
 def find_graph(index, n_neighbors=None):
-    """Return the graph of an index, which is searched with its own items.
+    """Return the graph of an index, which is found by searching with its own items.
 
-    An item has `n_neighbors` neighbours. If None, `n_candidates` of the index is used.
+    An item has `n_neighbors` neighbours; `n_candidates` of the index if None.
     """
     ids = make_ids(index.ids_, index.n_items_)
     n_neighbors = index.n_candidates if n_neighbors is None else n_neighbors
@@ -59,9 +59,10 @@ def find_graph(index, n_neighbors=None):
 def estimate_group_size(rows):
     """Estimate the number of other items in the group of an item.
 
-    Of the k nearest of an item, a share has the item among its own k nearest. By chance
-    it would be k / (n - 1) of n items. The difference is largest if k is the number of
-    others in a group. A smaller k misses some of them, a larger k adds other items.
+    Among the k nearest items of an item, a certain share has the item among their own k
+    nearest items. By chance, this share would be k / (n - 1) for n items. The
+    difference is largest if k is the number of other items in a group: a smaller k
+    misses some of them, a larger k adds items of other groups.
 
     Parameters
     ----------
@@ -71,13 +72,14 @@ def estimate_group_size(rows):
     Returns
     -------
     size : int
-        At most a third of the length of the lists; longer ones are not informative.
+        Estimate, at most a third of the length of the lists. Larger values would not be
+        reliable.
     """
     n_items, n_found = rows.shape
     is_other = (rows >= 0) & (rows != np.arange(n_items)[:, None])
     rank = as_matrix(np.where(is_other, rows, -1), np.cumsum(is_other, axis=1), n_items)
     back = sparse.csr_array(rank.T)
-    # Two items find each other from the larger of their ranks on.
+    # Two items find each other if k is at least the larger of their ranks.
     both = rank.multiply(back.sign()).maximum(back.multiply(rank.sign())).tocsr()
     n_mutual = np.cumsum(np.bincount(both.data, minlength=n_found + 1))[1:]
     k = np.arange(1, len(n_mutual) + 1)

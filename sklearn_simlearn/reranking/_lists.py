@@ -6,12 +6,12 @@ from sklearn_simlearn.index._ids import Ids, check_ids
 
 
 def make_ids(ids, n_items):
-    """Return ids of a database; numbers if the user passes none."""
+    """Return the ids of a database; consecutive numbers if the user passes none."""
     return Ids(np.arange(n_items) if ids is None else check_ids(ids, n_items))
 
 
 def read_candidates(known, ids, scores, step):
-    """Check the candidates that a step gets.
+    """Check the candidates that are passed to a step.
 
     Parameters
     ----------
@@ -25,18 +25,18 @@ def read_candidates(known, ids, scores, step):
         Similarities; -inf if there are no more.
 
     step : object
-        The step, for the message.
+        The step, for error messages.
 
     Returns
     -------
     ids : ndarray
-        As an array.
+        Checked ids.
 
     scores : ndarray or None
-        As an array.
+        Checked scores.
 
     rows : ndarray of shape (n_queries, n_candidates)
-        Numbers of the items in the database, -1 if there are no more.
+        Numbers of the items in the database; -1 if there are no more.
     """
     ids = np.asarray(ids)
     if ids.ndim != 2:
@@ -49,17 +49,17 @@ def read_candidates(known, ids, scores, step):
             scores = scores.astype(np.float64)
         if scores.shape != ids.shape:
             raise ValueError(
-                f"ids and scores must have one shape; got {ids.shape} and "
+                f"ids and scores must have the same shape; got {ids.shape} and "
                 f"{scores.shape}."
             )
         if np.isnan(scores).any():
-            raise ValueError("scores must be numbers; some are NaN.")
+            raise ValueError("scores must not contain NaN.")
     rows = known.find(ids.ravel()).reshape(ids.shape)
     unknown = (rows < 0) & (ids != known.nothing)
     if unknown.any():
         raise ValueError(
             f"{type(step).__name__} was fitted on a database without the id "
-            f"{ids[unknown][0].item()!r}: fit it on all items of the index."
+            f"{ids[unknown][0].item()!r}. Fit it on all items of the index."
         )
     return ids, scores, rows
 
@@ -73,7 +73,7 @@ def sort_lists(value, ids, scores):
 def fractions(scores):
     """Return numbers in (0, 1) in the order of the scores; equal scores stay equal.
 
-    Added to integers, they break ties.
+    They are added to integers to break ties.
     """
     n_candidates = scores.shape[1]
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -89,9 +89,9 @@ def fractions(scores):
 def affinities(scores, is_excluded=None):
     """Scale scores to 0 for the last candidate and 1 for the first.
 
-    Negative scores and scores of any scale are therefore allowed. A query that is in
-    the database finds itself first, so all other affinities would be small. Therefore
-    excluded candidates do not determine the scale, and their affinity is 1.
+    Scores may be negative and may have any scale. If a query is in the database, it
+    finds itself first, and all other affinities would be small. Therefore excluded
+    candidates are ignored for the scale, and their affinity is 1.
     """
     if is_excluded is not None:
         others = affinities(np.where(is_excluded, -np.inf, scores))

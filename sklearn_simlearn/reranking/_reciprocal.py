@@ -17,25 +17,26 @@ from sklearn_simlearn.reranking._graph import (
 )
 from sklearn_simlearn.reranking._lists import affinities, sort_lists
 
-# The neighbours of a neighbour are added if this share of them are neighbours already.
+# Smallest share of the neighbours of a neighbour that must be neighbours already. Then
+# the others are added.
 OVERLAP = 2 / 3
 
-# Neighbourhoods that are larger than groups by this factor were best on all sets of
-# `benchmarks/bench_reranking.py sizes`.
+# Size of a neighbourhood relative to the size of a group. This factor was best on all
+# data sets of `benchmarks/bench_reranking.py sizes`.
 GROWTH = 1.5
 
-# Items whose neighbourhoods are found at a time.
+# Number of items whose neighbourhoods are computed at a time.
 N_ROWS = 4096
 
 
 class KReciprocal(IndexStep):
     r"""Rank candidates by the neighbours that they share with the query.
 
-    Two items are reciprocal neighbours if each is among the `k1` nearest of the other.
-    The neighbourhood of an item consists of its reciprocal neighbours, and of the
-    reciprocal neighbours of these if two thirds of them are shared. It is a vector
-    :math:`v` of weights with the sum 1, averaged over the `k2` nearest items.
-    Candidates are ranked by
+    Two items are reciprocal neighbours if each is among the `k1` nearest items of the
+    other. The neighbourhood of an item consists of its reciprocal neighbours. The
+    reciprocal neighbours of a neighbour are added if at least two thirds of them are in
+    the neighbourhood already. A neighbourhood is a vector :math:`v` of weights with sum
+    1, averaged over the `k2` nearest items. Candidates are ranked by
 
     .. math:: (1 - \text{mix}) \frac{\sum_j \min(v_{qj}, v_{ij})}
         {\sum_j \max(v_{qj}, v_{ij})} + \text{mix} \; a_i ,
@@ -47,13 +48,13 @@ class KReciprocal(IndexStep):
     Parameters
     ----------
     k1 : int or "auto", default="auto"
-        Size of neighbourhoods. It should be about the number of relevant items per
-        query, or slightly more if this number is small. "auto" estimates the number
-        from the share of nearest items that find each other.
+        Number of nearest items in a neighbourhood. It should be about the number of
+        relevant items per query, or slightly more if this number is small. "auto"
+        estimates this number from the share of nearest items that find each other.
 
     k2 : int or None, default=None
-        Number of items, the item itself included, over which neighbourhoods are
-        averaged. None takes a third of `k1`, at least 3.
+        Number of items, including the item itself, over which neighbourhoods are
+        averaged. None means a third of `k1`, but at least 3.
 
     mix : float in [0, 1], default=0.3
         Weight of the original scores of the candidates.
@@ -61,10 +62,10 @@ class KReciprocal(IndexStep):
     Attributes
     ----------
     k1_ : int
-        Size of neighbourhoods.
+        The `k1` that was used.
 
     k2_ : int
-        Number of items over which they are averaged.
+        The `k2` that was used.
 
     n_items_ : int
         Number of items in the graph.
@@ -75,10 +76,10 @@ class KReciprocal(IndexStep):
 
     Notes
     -----
-    The neighbours of the items are those that the index finds with the re-ranking steps
-    before this one. The graph takes about `k1` times `k2` numbers per item. An
-    estimate of `k1` is at most half of the `n_candidates` of the index. To compute it,
-    `fit` stores this number of neighbours per item.
+    The neighbours of an item are found by the index, including earlier re-ranking
+    steps. The graph takes about `k1` times `k2` numbers per item. With "auto", `k1` is
+    at most half of the `n_candidates` of the index, and `fit` temporarily stores
+    `n_candidates` neighbours per item.
 
     References
     ----------
@@ -166,9 +167,10 @@ class KReciprocal(IndexStep):
         return sort_lists(value, ids, scores)
 
     def _find_vectors(self, rows, scores, affinity):
-        """Return averaged neighbourhoods of queries, which the graph does not hold."""
+        """Return averaged neighbourhoods of queries, which are not in the graph."""
         near = rows[:, : 1 + self.k1_]
-        # A query is near an item if it scores as the item's last near neighbour.
+        # A query is near an item if its score is at least that of the last of the
+        # item's near neighbours.
         is_near = scores[:, : 1 + self.k1_] >= self._limit[near]
         reciprocal = as_links(np.where(is_near, near, -1), self.n_items_)
         weight = as_matrix(rows, _weights(affinity), self.n_items_)
@@ -182,7 +184,7 @@ def _weights(affinity):
 
 
 def _neighborhoods(reciprocal, half, weight):
-    """Return rows of weights with the sum 1, for items or queries.
+    """Return rows of weights with sum 1, for items or queries.
 
     Parameters
     ----------
@@ -190,10 +192,10 @@ def _neighborhoods(reciprocal, half, weight):
         Reciprocal neighbours.
 
     half : csr_array of shape (n_items, n_items)
-        Reciprocal neighbours of the items in half the neighbourhood.
+        Reciprocal neighbours of the items, for neighbourhoods of half the size.
 
     weight : csr_array of shape (n_rows, n_items)
-        Weights of the items that were found; others get the smallest weight.
+        Weights of the items that were found. Other items get the smallest weight.
     """
     n_shared = sparse.csr_array((reciprocal @ half.T).multiply(reciprocal))
     size = half.sum(axis=1)
@@ -210,7 +212,7 @@ def _neighborhoods(reciprocal, half, weight):
 
 
 def _shared(dense, vectors, rows):
-    """Return the sums of the minima of a dense vector and each of some rows."""
+    """Return the sums of the minima of a dense vector and each of the given rows."""
     part = vectors[rows]
     smaller = np.minimum(part.data, dense[part.indices])
     total = np.concatenate([[0], np.cumsum(smaller, dtype=np.float64)])

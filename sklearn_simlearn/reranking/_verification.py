@@ -1,4 +1,4 @@
-"""Spatial verification: candidates with the query's features in one arrangement."""
+"""Spatial verification: candidates whose features have the query's arrangement."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -29,13 +29,13 @@ from sklearn_simlearn.reranking._verification_fast import (
     verify,
 )
 
-# Largest number of matches of two images; further words are not used.
+# Largest number of matches of two images. Further words are ignored.
 MAX_MATCHES = 2**20
 
-# Pairs of images per call of a kernel, which cannot be interrupted.
+# Number of pairs of images per call of a kernel, which cannot be interrupted.
 N_PAIRS = 4096
 
-# Tolerance for rounding, so that a match agrees with itself.
+# Tolerance for rounding errors, so that a match agrees with itself.
 ROUNDING = 1e-6
 
 # Squared distances are compared in single precision.
@@ -48,17 +48,18 @@ class SpatialVerification(RerankingStep):
     """Rank candidates by the features that they share in the same arrangement.
 
     Features of two images match if they have the same visual word. Each match proposes
-    the similarity transform between its two features (place, scale and angle), and the
-    matches that agree with it are its inliers, each feature counted once. Candidates
-    are ranked by the largest number of inliers, corrected for the number of features,
-    and by their similarity. Read more in the :ref:`User Guide <spatial_verification>`.
+    the similarity transform (position, scale and angle) between its two features. The
+    matches that agree with this transform are its inliers; each feature counts once.
+    Candidates are ranked by the largest number of inliers, corrected for the number of
+    features, and by their similarity. Read more in the
+    :ref:`User Guide <spatial_verification>`.
 
     Parameters
     ----------
     max_distance : float, default=0.12
         Largest distance of an inlier from its transformed position, as a share of the
-        longer side of the image. It is the geometric mean of the distances in both
-        images, so query and candidate can be exchanged.
+        longer side of the image. The distance is the geometric mean of the distances in
+        both images, so query and candidate can be exchanged.
 
     max_angle : float, default=30
         Largest difference between the rotation of an inlier and that of the transform,
@@ -72,23 +73,25 @@ class SpatialVerification(RerankingStep):
         A word that would match more pairs of features than this is not used.
 
     min_inliers : int, default=1
-        Fewer inliers count as none.
+        Smallest number of inliers. If there are fewer, the number counts as 0.
 
     similarity_weight : float, default=2
-        Value of the best similarity of a list, in inliers; the similarity of the last
-        candidate counts 0. With 0, the similarity only breaks ties.
+        Number of inliers to which the highest similarity of a list is equivalent. The
+        similarity of the last candidate counts as 0. With 0, the similarity only breaks
+        ties.
 
     size_power : float in [0, 1], default=0.25
-        Inliers are multiplied by this power of the ratio of the numbers of features,
-        query to candidate, because images with many features have more inliers by
-        chance. With 0, they are not multiplied.
+        Exponent of the ratio of the numbers of features, query to candidate, by which
+        the number of inliers is multiplied. It corrects for images with many features,
+        which have more inliers by chance. With 0, there is no correction.
 
     refine : {"affine", "homography"}, default=None
-        Fit an affine map or a homography to the inliers, and count again. The fit is
-        dropped if it does not add inliers.
+        Map that is fitted to the inliers before they are counted again: affine or a
+        homography. The fit is discarded if it does not add inliers. None does not fit a
+        map.
 
     n_jobs : int, default=None
-        Threads. The results do not depend on it.
+        Number of threads. The results do not depend on it.
 
     Attributes
     ----------
@@ -97,7 +100,7 @@ class SpatialVerification(RerankingStep):
 
     See Also
     --------
-    QueryExpansion : Search again with the candidates that were verified.
+    QueryExpansion : Searches again with the verified candidates.
 
     Examples
     --------
@@ -159,17 +162,17 @@ class SpatialVerification(RerankingStep):
     def fit(
         self, database: LocalFeatures | SimilarityIndex, ids: ArrayLike | None = None
     ) -> Self:
-        """Sort the features of a database by image and word.
+        """Store the features of a database, sorted by image and word.
 
         Parameters
         ----------
         database : LocalFeatures or SimilarityIndex
-            Features with words, one image per item; or an index that stores its items
-            (``store_items=True``). These are such features, or photographs if the
-            estimator of the index is a pipeline with a `VisualVocabulary`.
+            Features with words, one image per item; or an index with
+            ``store_items=True``. The items of the index must be such features, or
+            photographs if its estimator is a pipeline with a `VisualVocabulary`.
 
         ids : array-like of shape (n_images,), default=None
-            Ids of the images, as in the index. Numbers 0, 1, ... if None.
+            Ids of the images, as in the index. None numbers the images from 0.
 
         Returns
         -------
@@ -209,7 +212,7 @@ class SpatialVerification(RerankingStep):
             Ids of the candidates; -1 or "" if there are no more.
 
         return_inliers : bool, default=False
-            Return the inliers, too, which takes twice the time.
+            Whether to return the inliers, too. This takes twice the time.
 
         Returns
         -------
@@ -219,11 +222,12 @@ class SpatialVerification(RerankingStep):
             n_inliers : ndarray of shape (n_queries, n_candidates), int32
                 Number of inliers.
             transforms : ndarray of shape (n_queries, n_candidates, 3, 3)
-                Homogeneous matrices from places in the query's image to places in the
-                candidate's; NaN without inliers.
+                Homogeneous matrices that map positions in the query's image to
+                positions in the candidate's image; NaN without inliers.
             inliers : object ndarray of shape (n_queries, n_candidates)
-                Arrays of shape (n_inliers, 2): a feature of the query and one of the
-                candidate, by their numbers in the image. Only with `return_inliers`.
+                Arrays of shape (n_inliers, 2) with the numbers of a feature in the
+                query's image and of a feature in the candidate's image. Only with
+                `return_inliers`.
         """
         check_is_fitted(self)
         _, _, rows = read_candidates(self._ids, ids, None, self)
@@ -248,7 +252,7 @@ class SpatialVerification(RerankingStep):
                 queries = queries.features
         if isinstance(queries, LocalFeatures) and len(queries) != n_lists:
             raise ValueError(
-                f"Each list of candidates needs one image as its query; got "
+                f"Each list of candidates needs one query image; got "
                 f"{len(queries)} images for {n_lists} lists."
             )
         return _sort_by_word(queries, "A query"), np.arange(n_lists)
@@ -266,7 +270,7 @@ class SpatialVerification(RerankingStep):
         return n_inliers, transforms
 
     def _list_inliers(self, images, numbers, rows, n_inliers):
-        """Return pairs of features that are inliers, in the shape of the lists."""
+        """Return the pairs of features that are inliers, in the shape of the lists."""
         is_there = rows >= 0
         query, item = numbers[np.nonzero(is_there)[0]], rows[is_there]
         counts = n_inliers[is_there]
@@ -274,7 +278,7 @@ class SpatialVerification(RerankingStep):
         pairs = np.empty((counts.sum(), 2), dtype=np.int32)
         again = np.zeros(len(item), dtype=np.int32), np.empty((len(item), 3, 3))
         self._run(images, query, item, *again, stops - counts, pairs)
-        # From positions in the order of words to the numbers of the given features.
+        # Convert positions in the order of words to the original numbers of features.
         side = (images, query), (self._images, item)
         for column, (sorted_images, which) in enumerate(side):
             offset = sorted_images.first[sorted_images.start[np.repeat(which, counts)]]
@@ -327,7 +331,7 @@ class SpatialVerification(RerankingStep):
 class _Images:
     """Features of images, sorted by word within an image."""
 
-    start: np.ndarray  # of the words of each image
+    start: np.ndarray  # start of the words of each image
     words: np.ndarray  # distinct words of an image, ascending
     first: np.ndarray  # first feature of each word of each image
     points: np.ndarray  # x, y, scale, log scale, cosine and sine of the angle
@@ -386,17 +390,17 @@ def _stored_features(index):
     items = _find_features(index._state.model, index._state.current_raw())
     if not isinstance(items, LocalFeatures):
         raise ValueError(
-            "The index does not store local features or photographs as its items. Pass "
+            "The index does not store local features or photographs as its items. Set "
             "store_items=True, or fit SpatialVerification on the LocalFeatures of the "
-            "items, with their ids, before the index gets it."
+            "items, with their ids, before you pass it to the index."
         )
     return items
 
 
 def _find_features(model, X):
-    """Return the local features with words of photographs; other samples unchanged.
+    """Return the local features of photographs; return other samples unchanged.
 
-    They are the result of the steps up to the vocabulary of a pipeline.
+    The features are the result of the steps of a pipeline up to the vocabulary.
     """
     steps = [] if model is None else model.item_steps
     kinds = [isinstance(step, VisualVocabulary) for step in steps]

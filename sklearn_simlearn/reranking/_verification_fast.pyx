@@ -1,8 +1,9 @@
 """Kernel of spatial verification: the transform with the most inliers.
 
-A match is a pair of features with the same word. Its two features differ in place,
-scale and angle, which is a similarity transform from the query's image to the other.
-Every match proposes its transform; the one that most matches agree with wins.
+A match is a pair of features with the same word. The difference of its two features in
+position, scale and angle is a similarity transform from the query's image to the other
+image. Every match proposes its transform. The transform that agrees with most matches
+is chosen.
 """
 
 from cython.parallel cimport prange, threadid
@@ -35,13 +36,13 @@ cdef extern from *:
 
     typedef struct {
         int32_t n, capacity;
-        /* places in the query's image and in the other */
+        /* positions in the query's image and in the other image */
         float *qx, *qy, *dx, *dy;
-        /* ratio of the scales, its logarithm, and the turn from one to the other */
+        /* ratio of the scales, its logarithm, and the rotation between the angles */
         float *ratio, *log_ratio, *turn_cos, *turn_sin;
-        /* the features, numbered within their images and among those of the matches */
+        /* the features, numbered within their images and among the matched features */
         int32_t *q_point, *d_point, *q_number, *d_number;
-        /* by number of a feature: the last proposal that has used it */
+        /* for each matched feature: the last proposal that has used it */
         int32_t *q_used, *d_used;
         int32_t *is_inlier, *chosen, *kept;
     } Matches;
@@ -233,7 +234,7 @@ cdef void find_matches(
         if word_q == word_d:
             q_begin, q_end = query_images.first[i], query_images.first[i + 1]
             d_begin, d_end = item_images.first[j], item_images.first[j + 1]
-            # A quotient, because the product of two large numbers may overflow.
+            # Divide, because the product of two large numbers may overflow.
             if q_end - q_begin <= max_pairs_per_word // (d_end - d_begin):
                 if (q_end - q_begin) * (d_end - d_begin) > m.capacity - m.n:
                     break
@@ -248,7 +249,7 @@ cdef void find_matches(
                         m.n += 1
                 n_q += <int32_t>(q_end - q_begin)
                 n_d += <int32_t>(d_end - d_begin)
-        # Without branches, since they could not be predicted.
+        # Avoid branches, which could not be predicted.
         i += word_q <= word_d
         j += word_d <= word_q
     for i in range(n_q):
@@ -267,7 +268,7 @@ cdef inline void add_match(Matches* m, const float* q, const float* d) noexcept 
 
 
 cdef int32_t choose(Matches* m, int32_t proposal) noexcept nogil:
-    """Choose inliers in their order, each feature once; return their number."""
+    """Choose inliers in their order, using each feature once; return their number."""
     cdef int32_t i, n_chosen = 0
     for i in range(m.n):
         if (
@@ -313,8 +314,10 @@ cdef void mark_near(
     Matches* m, int32_t h, const double* transform, float max_square,
     Limits limits,
 ) noexcept nogil:
-    """Mark matches that a transform maps closely, and whose rotation and scale agree
-    with those of match h."""
+    """Mark the matches that a transform maps closely enough.
+
+    Their rotation and scale must also agree with those of match h.
+    """
     cdef int32_t i
     cdef double w, ex, ey
     for i in range(m.n):
@@ -337,7 +340,7 @@ cdef bint fit_transform(
     With eight unknowns t, a match (x, y) -> (u, v) gives two equations,
         t0 x + t1 y + t2 - t6 x u - t7 y u = u,
         t3 x + t4 y + t5 - t6 x v - t7 y v = v,
-    and t6 = t7 = 0 with six. Places are centred and scaled first.
+    and t6 = t7 = 0 with six unknowns. Positions are centred and scaled first.
     """
     cdef double A[8][9]
     cdef double row[9]
@@ -375,7 +378,8 @@ cdef bint fit_transform(
     for j in range(8):
         fitted[j] = A[j][8] if j < n_unknowns else 0
     fitted[8] = 1
-    # From centred places to pixels: columns for the query's image, rows for the other.
+    # From centred positions to pixels: columns for the query's image, rows for the
+    # other image.
     for j in range(3):
         fitted[3 * j] *= q_centre[2]
         fitted[3 * j + 1] *= q_centre[2]
@@ -410,7 +414,7 @@ cdef bint centre(
 
 
 cdef bint solve(double[8][9] A, int n) noexcept nogil:
-    """Solve n equations by Gauss-Jordan elimination; the solution is in column 8."""
+    """Solve n equations by Gauss-Jordan elimination; store the solution in column 8."""
     cdef int column, row, pivot, k
     cdef double factor
     for column in range(n):
@@ -418,7 +422,7 @@ cdef bint solve(double[8][9] A, int n) noexcept nogil:
         for row in range(column + 1, n):
             if fabs(A[row][column]) > fabs(A[pivot][column]):
                 pivot = row
-        # Entries are at most about the number of matches. NaN fails too.
+        # Entries are at most about the number of matches. NaN also fails this test.
         if not fabs(A[pivot][column]) > 1e-9:
             return False
         for k in range(9):

@@ -315,11 +315,11 @@ def test_the_query_itself_sets_no_scale_for_similarities():
 def test_invalid_verifications_are_named():
     features = make_features([10, 10])
     step = SpatialVerification().fit(features)
-    with pytest.raises(ValueError, match="without the id 7: fit it on all"):
+    with pytest.raises(ValueError, match=r"without the id 7\. Fit it on all"):
         step.rerank(features, [[1.0], [1.0]], [[7], [1]])
     with pytest.raises(ValueError, match="2 images for 1 lists"):
         step.rerank(features, [[1.0]], [[0]])
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         step.rerank(features, [[1.0]], [[0], [1]])
     with pytest.raises(ValueError, match="NaN"):
         step.rerank(features, [[1.0], [np.nan]], [[0], [1]])
@@ -763,7 +763,7 @@ def test_steps_that_need_stored_items_raise(words):
     for step in (QueryExpansion(), KReciprocal(), Diffusion(), NeighborAveraging()):
         with pytest.raises(ValueError, match="store_items=True"):
             SimilarityIndex(CosineSimilarity(), rerank=[step]).fit(X)
-        with pytest.raises(TypeError, match="is fitted on a SimilarityIndex"):
+        with pytest.raises(TypeError, match="must be fitted on a SimilarityIndex"):
             clone(step).fit(X)
     with pytest.raises(TypeError, match="must have fit and rerank"):
         fit_index(X, rerank=[CosineSimilarity()])
@@ -773,7 +773,7 @@ def test_steps_that_need_stored_items_raise(words):
     with pytest.raises(ValueError, match="as `features`"):
         index.search(X[:3])
     few = SpatialVerification().fit(make_features([5] * 3))
-    with pytest.raises(ValueError, match="fit it on all items"):
+    with pytest.raises(ValueError, match="Fit it on all items"):
         fit_index(X, rerank=[few, KReciprocal()])
 
 
