@@ -1,4 +1,4 @@
-"""Charts as SVG in the light or dark colours of the page."""
+"""Charts as SVG, in the light or dark colours of the page."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sklearn_simlearn.report._html import Html, join, tag
 WIDTH, HEIGHT = 640, 380
 LEFT, RIGHT, TOP, BOTTOM = 84, 26, 14, 54
 
-# Points along a chart of all queries.
+# Largest number of bars in a chart of all queries.
 MAX_BARS = 300
 
 
@@ -31,7 +31,7 @@ def draw_curves(recall, curves: dict[str, np.ndarray], kinds: dict[str, str]) ->
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
         kind = f"curve {kinds[name]}"
         line = tag("polyline", tag("title", name), points=points, class_=kind)
-        mark = (11 + 7 * place) % len(x)  # another place on each curve
+        mark = (11 + 7 * place) % len(x)  # a different position on each curve
         number = tag(
             "text", place + 1, x=f"{x[mark]:.1f}", y=f"{y[mark]:.1f}", class_="number"
         )
@@ -86,7 +86,7 @@ def draw_gains(gains: np.ndarray, name: str, baseline: str) -> Html:
 
 
 def _frame(title, x_ticks, x_labels, y_ticks, y_labels, x_name, y_name, *content):
-    """Draw axes around a chart; ticks are shares of the width and the height."""
+    """Draw axes around a chart. Ticks are shares of the width and the height."""
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = []
     for share, label in zip(x_ticks, x_labels, strict=True):

@@ -1,4 +1,4 @@
-"""Content of a report: the table, the gains, and the queries to show."""
+"""Content of a report: table, gains, and queries to show."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -26,9 +26,9 @@ from sklearn_simlearn.report._measurement import Measured
 class Findings:
     """Results of several estimators on the same queries.
 
-    The parameters are those of :class:`RetrievalReport`, which has checked them,
-    paragraphs of advice with lines of code, names of the samples and of their classes,
-    and by the name of an estimator the samples that it takes, if these are not `X`.
+    The parameters are those of :class:`RetrievalReport`, already checked. Further
+    parameters are paragraphs of advice with lines of code, names of the samples and of
+    their classes, and, by the name of an estimator, its samples if they are not `X`.
 
     Attributes
     ----------
@@ -48,16 +48,16 @@ class Findings:
         Names of the samples, or ids of the queries in judgements; otherwise the rows.
 
     gains : dict of ndarray of shape (n_queries,)
-        By name, gains in average precision over the baseline.
+        Gains in average precision over the baseline, by name.
 
     table : list of dict
         A line per estimator, the best first.
 
     shown : dict of ndarray
-        From the title of a list to the places of its queries in `queries`.
+        Indices of queries in `queries`, by the title of their list.
 
     found : dict of dict
-        By name and place, the items found as (row, similarity, relevance).
+        Items found, as (row, similarity, relevance), by name and by index in `queries`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Findings:
         return table
 
     def _choose_queries(self, n_shown):
-        """Return places of queries in `queries`, by the title of their list."""
+        """Return indices of queries in `queries`, by the title of their list."""
         name = self.baseline if self.challenger is None else self.challenger
         scores = self.measured[name].report.average_precision
         known = np.flatnonzero(~np.isnan(scores))
@@ -151,7 +151,7 @@ class Findings:
         return lists
 
     def _search(self, samples, y, n_neighbors):
-        """Return the items found by name and place, as (row, similarity, relevance)."""
+        """Return items found, as (row, similarity, relevance), by name and query."""
         places = np.unique(np.concatenate(list(self.shown.values())))
         results = {}
         for name in (self.baseline, self.challenger):
@@ -184,7 +184,7 @@ class Findings:
 
 
 def _read_labels(y):
-    """Return the labels that the user passed; None if `y` is something else."""
+    """Return the labels that the user passed; None if `y` does not hold labels."""
     if (
         isinstance(y, PairwiseRelevance | Judgements)
         or check_relevance(y).labels is None

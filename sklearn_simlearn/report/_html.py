@@ -1,16 +1,16 @@
-"""HTML that escapes all other text."""
+"""Construction of HTML in which all other text is escaped."""
 
 from html import escape
 
 
 class Html(str):
-    """Text that is HTML. `join` and `tag` escape any other text."""
+    """String that is HTML already. `join` and `tag` escape all other strings."""
 
     __slots__ = ()
 
 
 def join(*parts) -> Html:
-    """Return one piece of HTML; other text is escaped, None is skipped."""
+    """Return the parts as one piece of HTML. Escape other text, skip None."""
     return Html(
         "".join(
             part if isinstance(part, Html) else escape(str(part))
@@ -23,8 +23,8 @@ def join(*parts) -> Html:
 def tag(name: str, *children, **attributes) -> Html:
     """Return an element.
 
-    Attributes that are None are skipped. Their names may end in ``_``, as in
-    ``class_``, and have ``_`` instead of ``-``.
+    Attributes that are None are skipped. In the names of attributes, a trailing ``_``,
+    as in ``class_``, is removed, and ``_`` is replaced by ``-``.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'

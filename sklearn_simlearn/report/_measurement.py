@@ -1,4 +1,4 @@
-"""A fitted estimator with its measurements."""
+"""Measurements of a fitted estimator."""
 
 import time
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Measured:
         Result of :func:`~sklearn_simlearn.metrics.retrieval_report`.
 
     fit_seconds : float or None
-        Time of the fit; None if it is not known.
+        Time of the fit; None if unknown.
 
     query_seconds : float or None
         Time per query for the best ten items; None if the estimator cannot be indexed.
@@ -48,7 +48,7 @@ class Measured:
 def measure_estimator(
     estimator, X, y, *, query_mask=None, groups=None, fit_seconds: float | None = None
 ) -> Measured:
-    """Measure a fitted estimator on samples that query each other, or documents."""
+    """Measure a fitted estimator on samples that query each other or documents."""
     report = retrieval_report(estimator, X, y, query_mask=query_mask, groups=groups)
     items = y.documents if isinstance(y, Judgements) else X
     query_seconds = _time_query(estimator, X, items, groups)

@@ -1,4 +1,4 @@
-"""The page of a report in HTML."""
+"""HTML page of a report."""
 
 from importlib.resources import files
 
@@ -12,24 +12,24 @@ from sklearn_simlearn.report._findings import Findings
 from sklearn_simlearn.report._html import Html, join, tag
 from sklearn_simlearn.report._thumbnails import encode_pictures, is_pixel_art
 
-# Largest number of cells of the table of all queries. Beyond it, the table shows
-# the queries that change most.
+# Largest number of cells of the table of all queries. If there are more, the table
+# shows the queries that change most.
 MAX_CELLS = 20_000
 
-# Number of curves in colour, the best ones. The others are grey.
+# Number of curves in colour; the others, which are worse, are grey.
 N_COLORED = 4
 
 # Largest number of characters of a text.
 MAX_TEXT = 240
 
-# By relevance: class, mark and text for screen readers.
+# CSS class, mark and text for screen readers, by relevance.
 LOOKS = {
     1: ("right", "✓", "right"),
     0: ("wrong", "✗", "wrong"),
     -1: ("junk", "-", "junk"),
 }
 
-# The browser must not load anything.
+# The page must not load anything from a network.
 POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'"
@@ -107,7 +107,7 @@ def _summarize(findings):
         f"mean average precision {line['mAP']:.3f} ({_interval(line['mAP interval'])})"
     )
     if best == findings.baseline:
-        return f"{text}; it is the baseline."
+        return f"{text}. It is the baseline."
     return (
         f"{text}, {line['gain']:+.3f} ({_interval(line['gain interval'], '+')}) over "
         f"{findings.baseline}. It is better on {line['wins']} queries and worse on "
@@ -158,10 +158,10 @@ def _compare(findings):
         options = {"class_": "best" if is_best else None}
         rows.append(tag("tr", *cells, data_name=line["similarity"], **options))
     note = (
-        "mAP: mean average precision over the queries; P@k: share of relevant items "
-        "among the first k; in brackets, intervals of 95% confidence (Student). Gain: "
+        "mAP: mean average precision over the queries. P@k: share of relevant items "
+        "among the first k. In brackets: 95% confidence intervals (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
-        "queries; p: Wilcoxon's signed-rank test over the queries, corrected for the "
+        "queries. p: Wilcoxon's signed-rank test over the queries, corrected for the "
         "number of rows (Holm). Intervals and tests treat the queries as "
         "independent."
     )
@@ -256,9 +256,9 @@ def _list_queries(findings):
             kind = "up" if gain > 0 else "down" if gain < 0 else None
             cells.append(tag("td", f"{gain:+.3f}", class_=kind))
         rows.append(tag("tr", *cells))
-    words = "Average precision of the baseline, and gains and losses of the others."
+    words = "Average precision of the baseline, and gains of the others over it."
     if n_shown < findings.n_queries:
-        words += f" The {n_shown} queries that change most of {findings.n_queries}."
+        words += f" Of {findings.n_queries} queries, the {n_shown} that change most."
     return join(
         tag("p", words),
         _filter("#all-queries tbody tr"),

@@ -1,4 +1,4 @@
-"""The report of a comparison: an HTML page."""
+"""Report of a comparison as an HTML page."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -35,11 +35,12 @@ class RetrievalReport:
     Parameters
     ----------
     estimators : dict
-        From names to learners, pipelines, searches or transformers. Those that are not
+        Learners, pipelines, searches or transformers by name. Estimators that are not
         fitted are cloned and fitted on `X_train` and `y_train`.
 
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples that were not used in the fits. Each sample queries the others.
+        Samples that were not used to fit the estimators. Each sample queries the
+        others.
 
     y : array-like of shape (n_samples,) or (n_samples, n_columns), \
             PairwiseRelevance or Judgements
@@ -51,21 +52,21 @@ class RetrievalReport:
         Pillow images. The page shows reduced copies.
 
     texts : sequence of length n_samples, default=None
-        Texts of the samples; with judgements, of the queries.
+        Texts of the samples; with judgements, of the queries. Not needed if `X` holds
+        texts.
 
     document_texts : sequence of length n_documents, default=None
-        Texts of the documents of judgements. Texts that are samples or documents
-        themselves need not be passed.
+        Texts of the documents of judgements. Not needed if the documents are texts.
 
     baselines : collection of str, default=None
         Names of the baselines. Gains are relative to the best of them. If None, the
         first estimator is the baseline.
 
     X_train, y_train : default=None
-        Samples for estimators that are not fitted.
+        Training samples for estimators that are not fitted.
 
     query_mask : array-like of shape (n_samples,), dtype bool, default=None
-        Samples that query; all samples with relevant items if None.
+        Samples that query. If None, every sample with a relevant item queries.
 
     n_shown : int, default=6
         Number of queries in each of four lists: largest gains, largest losses, best
@@ -83,7 +84,7 @@ class RetrievalReport:
         A line per estimator, as in the table of the page.
 
     gains_ : dict of ndarray of shape (n_queries,)
-        Gain of each query in average precision over the baseline, by name.
+        Gain in average precision over the baseline for each query, by name.
 
     queries_ : ndarray of shape (n_queries,)
         Rows of `X` that query.
@@ -201,14 +202,14 @@ class RetrievalReport:
         Returns
         -------
         page : str
-            A whole HTML document. Lone surrogates, as in file names that are not
-            UTF-8, are escaped by backslashes.
+            A complete HTML document. Lone surrogates, which occur in file names that
+            are not UTF-8, are written as backslash escapes.
         """
         page = make_page(self._findings)
         return page.encode(errors="backslashreplace").decode()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file. If this fails, an old file stays unchanged.
+        """Write the page to a file. If writing fails, an old file is kept.
 
         Parameters
         ----------
@@ -218,7 +219,7 @@ class RetrievalReport:
         replace_file(path, self.to_html().encode())
 
     def _repr_html_(self):
-        """Return the page in a frame, which keeps its style from the notebook."""
+        """Return the page in a frame, which isolates its style from the notebook."""
         return (
             '<iframe sandbox="allow-scripts" style="width:100%;height:40rem;border:0" '
             f'srcdoc="{escape(self.to_html())}"></iframe>'
@@ -251,11 +252,11 @@ def _check_estimators(estimators, X_train):
 def _check_documents(y, images, document_texts):
     if not isinstance(y, Judgements):
         if document_texts is not None:
-            raise ValueError("document_texts are texts of the documents of Judgements.")
+            raise ValueError("document_texts requires Judgements as y.")
         return
     if images is not None:
         raise ValueError(
-            "images are for samples that query each other, but Judgements have queries "
-            "and documents. Pass texts and document_texts."
+            "images requires samples that query each other, but Judgements have "
+            "queries and documents. Pass texts and document_texts instead."
         )
     check_length("document_texts", document_texts, y.shape[1], "y.documents")

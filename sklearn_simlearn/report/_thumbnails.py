@@ -7,18 +7,18 @@ import numpy as np
 
 from sklearn_simlearn._core.optional import import_optional
 
-# Longest side in pixels and quality of JPEG, tried in turn.
+# Longest sides in pixels and qualities of JPEG that are tried in turn.
 SIZES = ((112, 80), (96, 75), (80, 70), (64, 65), (48, 60), (32, 50), (20, 40))
 
-# Maximum size of the images of a page, in characters.
+# Maximum total size of the images of a page, in characters.
 MAX_CHARACTERS = 3_500_000
 
-# Images up to this size are stored without loss and shown with visible pixels.
+# Largest side of images that are stored without loss and shown with visible pixels.
 MAX_PIXEL_ART = 32
 
 
 def encode_pictures(pictures: dict[int, np.ndarray]) -> dict[int, str]:
-    """Return data URIs of images, as large as the limit allows.
+    """Return images as data URIs, in the largest size that the limit allows.
 
     Raises
     ------

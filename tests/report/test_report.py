@@ -142,7 +142,7 @@ def test_several_baselines(models, counts):
     assert report._findings.challenger == "evidence"
     everything = RetrievalReport(models, X, y, baselines=list(models))
     assert everything.baseline_ == everything.best_
-    assert "it is the baseline" in everything.to_html()
+    assert "It is the baseline" in everything.to_html()
     assert RetrievalReport({"one": models["cosine"]}, X, y).to_html()
 
 
@@ -247,7 +247,7 @@ def test_many_queries_are_listed_in_part(models, counts, monkeypatch):
     X, y = counts
     monkeypatch.setattr("sklearn_simlearn.report._page.MAX_CELLS", 60)
     report = RetrievalReport(models, X, y)
-    assert "The 10 queries that change most of 60." in report.to_html()
+    assert "Of 60 queries, the 10 that change most." in report.to_html()
 
 
 def test_images_of_every_kind(models, counts):
@@ -439,7 +439,7 @@ def test_judgements_are_reported_with_texts_and_ids():
     assert "ships at sea" in page
     with pytest.raises(ValueError, match="document_texts"):
         RetrievalReport({"bm25": bm25}, X, vectors, document_texts=documents[:2])
-    with pytest.raises(ValueError, match="documents of Judgements"):
+    with pytest.raises(ValueError, match="requires Judgements"):
         RetrievalReport({"bm25": bm25}, counts, [0, 0, 1, 1], document_texts=documents)
-    with pytest.raises(ValueError, match="images are for samples"):
+    with pytest.raises(ValueError, match="images requires samples"):
         RetrievalReport({"bm25": bm25}, X, vectors, images=[0, 1])
