@@ -1,4 +1,4 @@
-"""Plots of rankings by scikit-learn's Display convention."""
+"""Plots of rankings, following scikit-learn's Display convention."""
 
 from sklearn_simlearn.display._holdout import HoldoutDisplay
 from sklearn_simlearn.display._learned import (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Display(ABC):
-    """Plot on given or new axes."""
+    """Base of plots on given or new axes."""
 
     @abstractmethod
     def _draw(self, ax: "Axes | None", options: dict[str, Any]) -> None:
@@ -24,11 +24,11 @@ class Display(ABC):
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **options : dict
-            Passed on to matplotlib: to `plot` for lines, to `imshow` for images and
-            tables, to `stairs` for histograms.
+            Options for matplotlib: for `plot` if the display draws lines, for `imshow`
+            if it draws images or tables, for `stairs` if it draws histograms.
 
         Returns
         -------
@@ -40,7 +40,7 @@ class Display(ABC):
 
 
 class LearnerDisplay(Display):
-    """Plot fitted attributes of a learner."""
+    """Base of plots of the fitted attributes of a learner."""
 
     @classmethod
     @abstractmethod
@@ -61,13 +61,13 @@ class LearnerDisplay(Display):
         Parameters
         ----------
         estimator : object
-            A fitted learner, or a pipeline or search with one at its end.
+            A fitted learner, or a pipeline or search that ends in one.
 
         name : str, default=None
             Name in the title or legend; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **options : dict
             Passed on to matplotlib, as in :meth:`plot`.
@@ -86,6 +86,6 @@ def require(learner, attribute, kind):
     """Raise unless a learner has a fitted attribute."""
     if not hasattr(learner, attribute):
         raise ValueError(
-            f"{learner!r} has no `{attribute}`: pass a fitted {kind}. If its hold-out "
+            f"{learner!r} has no `{attribute}`. Pass a fitted {kind}. If its hold-out "
             "kept the start, fit it with holdout=None."
         )

@@ -1,4 +1,4 @@
-"""Base of the curves of precision: lines, their styles, the legend."""
+"""Base of the displays of precision curves: lines, styles, legend."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -20,18 +20,18 @@ from sklearn_simlearn.display._style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Markers on a curve.
+# Number of markers on a curve.
 N_MARKERS = 5
 
-# Groups of curves, which are headings of the legend. Candidates need not be learned.
+# Headings of the two groups of curves in the legend. A candidate need not be a learner.
 CANDIDATE, BASELINE = "Candidates", "Baselines"
 
 
 class CurveDisplay(ABC):
-    """Curves of precision with names, on new axes or those of another display.
+    """Named curves of precision, on new axes or on those of another display.
 
-    A subclass has these attributes, for one curve or several, and the class attributes
-    `_title` and `_x_label`.
+    A subclass sets these attributes, for one or several curves, and the class
+    attributes `_title` and `_x_label`.
     """
 
     _title: str
@@ -105,13 +105,13 @@ class CurveDisplay(ABC):
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         n_colored : int, default=4
-            Number of candidates in colour, the best ones. The others are grey.
+            Number of candidates in colour, the best first. All others are grey.
 
         **line_options : dict
-            Passed on to matplotlib's `plot`.
+            Options for `plot` of matplotlib.
 
         Returns
         -------
@@ -154,7 +154,7 @@ def _choose_style(ax, is_baseline, n_colored, n_points):
         "gid": kind,
         "marker": MARKERS[place % len(MARKERS)],
         "markersize": 5,
-        "markevery": (2 * place % step, step),  # markers of curves do not coincide
+        "markevery": (2 * place % step, step),  # separates the markers of curves
     }
     if is_baseline:
         style |= {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.3}
@@ -207,7 +207,7 @@ def check_baselines(baselines, estimators):
     unknown = set(baselines) - set(estimators)
     if unknown:
         raise ValueError(
-            f"baselines names {sorted(unknown)}, which are not among the estimators "
+            f"baselines contains {sorted(unknown)}, which are not among the estimators "
             f"{list(estimators)}."
         )
     return set(baselines)

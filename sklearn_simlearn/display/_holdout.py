@@ -16,7 +16,7 @@ from sklearn_simlearn.display._style import (
     new_axes,
 )
 
-# Number of learning curves in colour, the best ones.
+# Number of learning curves in colour, the best first.
 N_COLORED = 3
 
 # Numbers of steps that are evenly spaced, with a tick each.
@@ -24,13 +24,13 @@ MAX_TICKS = 10
 
 
 class HoldoutDisplay(LearnerDisplay):
-    """Learning curves on the hold-out of a learner, and the chosen point.
+    """Learning curves on the hold-out of a learner, and the chosen candidate.
 
-    The axis shows how far the learner moves away from its start: the number of steps,
+    The x axis shows how far the learner moves away from its start: the number of steps,
     or the share of the start. Every combination of the other settings has a curve. For
-    a :class:`~sklearn_simlearn.compose.SimilarityUnion`, the axis shows the weight of a
-    part, and the start is the best part alone. Make a display with
-    :meth:`from_estimator`, from a learner that was fitted with `holdout`.
+    a :class:`~sklearn_simlearn.compose.SimilarityUnion`, the x axis shows the weight of
+    a part, and the start is the best single part. Create a display with
+    :meth:`from_estimator`, from a learner that was fitted with a `holdout`.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class HoldoutDisplay(LearnerDisplay):
         Name of the scores.
 
     start_index : int, default=None
-        Index of the start; that of None among the candidates if None.
+        Index of the start. If None, the index of the candidate None.
 
     error : ndarray of shape (n_candidates,), default=None
-        Standard errors of the gains over the start. That of the kept candidate is
+        Standard errors of the gains over the start. The error of the kept candidate is
         shown.
 
     name : str, default=None
@@ -102,8 +102,8 @@ class HoldoutDisplay(LearnerDisplay):
         results = getattr(learner, "holdout_results_", None)
         if results is None:
             raise ValueError(
-                f"{learner!r} has no hold-out to show: fit a learner with "
-                'holdout="auto" or one of the other kinds on enough data.'
+                f"{learner!r} has no hold-out to show. Fit a learner with "
+                'holdout="auto" or another kind of hold-out, on enough data.'
             )
         key, measure = "mean_average_precision", "Mean average precision"
         if key not in results:
@@ -113,7 +113,7 @@ class HoldoutDisplay(LearnerDisplay):
             parts = list(learner.weights_)
             alone = [i for i, weights in enumerate(candidates) if max(weights) == 1]
             start = max(alone, key=lambda i: results[key][i])
-            # The last weight is 1 less the others.
+            # The last weight is 1 minus the others.
             candidates = [dict(zip(parts[:-1], w, strict=False)) for w in candidates]
         return cls(
             candidates,
@@ -152,7 +152,7 @@ class HoldoutDisplay(LearnerDisplay):
         legend_next_to(ax, ax.get_legend_handles_labels()[0])
 
     def _draw_curves(self, ax, curves, place, options):
-        """Draw a curve per setting, the best ones in colour."""
+        """Draw one curve per setting, the best ones in colour."""
         self.lines_ = []
         for i, (label, points) in enumerate(curves.items()):
             style = {
@@ -192,7 +192,7 @@ class HoldoutDisplay(LearnerDisplay):
 
 
 def _arrange(candidates, scores):
-    """Return the setting along the axis, and the curves of the others, best first."""
+    """Return the setting of the x axis, and the curves of the others, best first."""
     tried = [_settings(candidate) for candidate in candidates if candidate is not None]
     if not tried:
         return "share", {}

@@ -21,22 +21,22 @@ from sklearn_simlearn.display._style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Tables with more rows have no numbers in their cells.
+# Largest number of rows of a table with numbers in its cells.
 MAX_NUMBERS = 9
 
 
 class WeightTableDisplay(LearnerDisplay):
     """Weights of pairs of counts, one table per group of words.
 
-    Thick lines separate the bins of the weight pattern: all pairs of counts in a bin
-    share a weight. Make a display with :meth:`from_estimator`, from a fitted
+    Thick lines separate the bins of the weight pattern. All pairs of counts in a bin
+    share a weight. Create a display with :meth:`from_estimator`, from a fitted
     :class:`~sklearn_simlearn.HistogramRankSVM`, or from a pattern alone.
 
     Parameters
     ----------
     weights : ndarray of shape (n_word_groups, n + 1, n + 1), default=None
-        Weights by group, by count in the query and by count in the item. Without them
-        the numbers of the bins are shown.
+        Weights by group, count in the query and count in the item. If None, the numbers
+        of the bins are shown.
 
     pattern : ndarray of shape (n + 1, n + 1), default=None
         Bin of each pair of counts.
@@ -81,7 +81,7 @@ class WeightTableDisplay(LearnerDisplay):
 
     def _draw(self, ax, options):
         if self.weights is None and self.pattern is None:
-            raise ValueError("Pass weights, a pattern, or both.")
+            raise ValueError("weights and pattern are both None. Pass at least one.")
         is_pattern = self.weights is None
         tables = np.asarray(self.pattern)[None] if is_pattern else self.weights
         n_tables, side = len(tables), tables.shape[1]
@@ -145,8 +145,8 @@ def _draw_borders(ax, pattern):
 class AnglesDisplay(LearnerDisplay):
     """Angle between each learned matrix and the identity, against its norm.
 
-    At an angle of 0 the learned similarity is the inner product; at a right angle it
-    has nothing in common with the inner product. Make a display with
+    At an angle of 0, the learned similarity is a multiple of the inner product. At a
+    right angle, the learned matrix is orthogonal to the identity. Create a display with
     :meth:`from_estimator`, from a fitted
     :class:`~sklearn_simlearn.AngularBilinearRanker`. Several displays can share axes.
 
@@ -225,7 +225,7 @@ class AnglesDisplay(LearnerDisplay):
 class GramDisplay(Display):
     """Queries of a set, their similarities to each other, and their weights.
 
-    Make a display with :meth:`from_estimator`, from a fitted
+    Create a display with :meth:`from_estimator`, from a fitted
     :class:`~sklearn_simlearn.MemoryVectorQuery`.
 
     Parameters
@@ -295,7 +295,7 @@ class GramDisplay(Display):
         Parameters
         ----------
         estimator : object
-            The fitted estimator, or a pipeline or search with one at its end.
+            The fitted estimator, or a pipeline or search that ends in one.
 
         X : {array-like, sparse matrix} of shape (n_queries, n_features)
             The queries of one set.
@@ -304,10 +304,10 @@ class GramDisplay(Display):
             Images of the queries.
 
         name : str, default=None
-            Shown in the title; the name of the class if None.
+            Name in the title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow` for the images, such as `cmap`.

@@ -1,4 +1,4 @@
-"""Queries with their best results, as images or text."""
+"""Display of queries with their best results, as images or text."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,14 +25,14 @@ from sklearn_simlearn.display._style import BLACK, GREY, RIGHT, WRONG, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Number of queries that are shown by default.
+# Default number of queries.
 N_QUERIES = 5
 
-# In units of the side of an image.
+# Lengths in units of the side of an image.
 GAP, QUERY_GAP, CAPTION = 0.14, 0.4, 0.26
 
-# By relevance: colour and frame of a result, and the strokes of its mark in a square
-# from (-1, -1) to (1, 1), the second number growing downwards.
+# Colour and frame of a result by relevance, and the strokes of its mark in a square
+# from (-1, -1) to (1, 1). The second coordinate increases downwards.
 LOOKS = {
     1: (RIGHT, "-", [[(-0.6, 0.0), (-0.15, 0.45), (0.65, -0.5)]]),
     0: (WRONG, (0, (2, 1.5)), [[(-0.5, -0.5), (0.5, 0.5)], [(-0.5, 0.5), (0.5, -0.5)]]),
@@ -43,11 +43,11 @@ LOOKS = {
 class NeighborsDisplay(Display):
     """Queries with their best results, as images or text, with marks of relevance.
 
-    Each query has a row. A right result has a solid frame and a tick, a wrong one a
-    dashed frame and a cross, junk a dotted frame and a bar. Texts without images are
-    listed line by line.
+    Each query has a row. A relevant result has a solid frame and a tick. An irrelevant
+    result has a dashed frame and a cross. Junk has a dotted frame and a bar. Texts
+    without images are listed line by line.
 
-    Make a display with :meth:`from_estimator`, or with :meth:`from_predictions` from
+    Create a display with :meth:`from_estimator`, or with :meth:`from_predictions` from
     the results of an index.
 
     Parameters
@@ -56,10 +56,10 @@ class NeighborsDisplay(Display):
         Rows of the items that were found, the best first; -1 if there are no more.
 
     relevance : ndarray of shape (n_queries, n_neighbors), default=None
-        Positive for right results, 0 for wrong ones, negative for junk.
+        Positive for relevant results, 0 for irrelevant ones, negative for junk.
 
     similarity : ndarray of shape (n_queries, n_neighbors), default=None
-        Shown with the results.
+        Similarities, which are shown with the results.
 
     images, texts : sequence, default=None
         Image and text of each item. An image is an array of shape (height, width) or
@@ -132,7 +132,7 @@ class NeighborsDisplay(Display):
         ax: "Axes | None" = None,
         **image_options: Any,
     ) -> Self:
-        """Show the results of some samples, among the others or in a database.
+        """Show the results of some samples among the other samples or in a database.
 
         Parameters
         ----------
@@ -144,22 +144,22 @@ class NeighborsDisplay(Display):
 
         y : array-like of shape (n_samples,) or (n_samples, n_columns), \
                 PairwiseRelevance or Judgements, default=None
-            Labels, relevance matrix or relevance by pairs; they decide which results
-            are right. With judgements, the samples are queries, and the documents are
-            the database. Queries and documents that are texts are shown.
+            Labels, relevance matrix or relevance by pairs, which determine the marks of
+            the results. With judgements, the samples are queries, and the documents are
+            the database. If queries and documents are texts, they are shown.
 
         queries : array-like of int, default=None
-            Rows of X that query; a few spread over X if None.
+            Row numbers of X that query. If None, a few rows spread over X.
 
         n_neighbors : int, default=8
-            Results per query.
+            Number of results per query.
 
         images, texts : sequence of length n_samples, default=None
-            Image and text of each sample. Without either, results are shown by the
-            number of their row.
+            Image and text of each sample. Without either, the row numbers of the
+            results are shown.
 
         X_database, y_database : default=None
-            Samples to search in instead of X, with their targets.
+            Samples to search instead of X, with their targets.
 
         database_images, database_texts : sequence, default=None
             Image and text of each sample of the database, or of each document of
@@ -169,7 +169,7 @@ class NeighborsDisplay(Display):
             Title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
@@ -182,9 +182,11 @@ class NeighborsDisplay(Display):
         check_length("images", images, n_samples, "X")
         check_length("texts", texts, n_samples, "X")
         if isinstance(y, Judgements) and X_database is not None:
-            raise ValueError("Judgements contain the documents to search in.")
+            raise ValueError(
+                "Judgements contain the documents to search: leave out X_database."
+            )
         if (y is None) != (y_database is None) and X_database is not None:
-            raise ValueError("Give y and y_database together, or neither.")
+            raise ValueError("Pass both y and y_database, or neither.")
         has_database = X_database is not None
         queries = _choose_queries(queries, y, n_samples, has_database)
         found = find_neighbors(
@@ -234,16 +236,16 @@ class NeighborsDisplay(Display):
         neighbors : array-like of shape (n_queries, n_neighbors)
             Rows of the items that were found, the best first, as
             :meth:`SimilarityIndex.search
-            <sklearn_simlearn.index.SimilarityIndex.search>` gives them; -1 where there
+            <sklearn_simlearn.index.SimilarityIndex.search>` returns them; -1 if there
             are no more.
 
         y, y_queries : array-like of shape (n_items,) and (n_queries,), or \
                 (n_items, n_columns) and (n_queries, n_columns), default=None
-            Targets of the items and of the queries; they decide which results are
-            right.
+            Targets of the items and of the queries, which determine the marks of the
+            results.
 
         similarity : array-like of shape (n_queries, n_neighbors), default=None
-            Shown with the results.
+            Similarities, which are shown with the results.
 
         images, texts : sequence of length n_items, default=None
             Image and text of each item.
@@ -255,7 +257,7 @@ class NeighborsDisplay(Display):
             Title.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **image_options : dict
             Passed on to matplotlib's `imshow`, such as `cmap` for grey images.
@@ -267,12 +269,12 @@ class NeighborsDisplay(Display):
         neighbors = np.asarray(neighbors)
         if neighbors.ndim != 2 or neighbors.dtype.kind not in "iu":
             raise ValueError(
-                "neighbors must hold rows of items, one line per query; got shape "
-                f"{neighbors.shape} and dtype {neighbors.dtype}. For an index with "
-                "other ids, look up their rows first."
+                "neighbors must be a matrix of row numbers of items, with one row per "
+                f"query; got shape {neighbors.shape} and dtype {neighbors.dtype}. For "
+                "an index with other ids, convert the ids to row numbers first."
             )
         if (y is None) != (y_queries is None):
-            raise ValueError("Give y and y_queries together, or neither.")
+            raise ValueError("Pass both y and y_queries, or neither.")
         n_queries = len(neighbors)
         check_length("query_images", query_images, n_queries, "neighbors")
         check_length("query_texts", query_texts, n_queries, "neighbors")
@@ -458,7 +460,7 @@ def _choose_queries(queries, y, n_samples, has_database):
         )
     if queries.min() < 0 or queries.max() >= n_samples:
         raise ValueError(
-            f"queries must lie between 0 and {n_samples - 1}, the rows of X; got "
+            f"queries must be row numbers of X, from 0 to {n_samples - 1}; got "
             f"{queries.min()} to {queries.max()}."
         )
     return queries

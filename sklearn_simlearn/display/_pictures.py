@@ -1,4 +1,4 @@
-"""Images of any kind as arrays of bytes, and texts as single lines."""
+"""Conversion of images to arrays of bytes, and of texts to single lines."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sklearn_simlearn._core.sklearn import num_samples
 
 
 def check_length(name: str, values, length: int, of: str) -> None:
-    """Check that there is an image or a text for each row."""
+    """Raise unless there is an image or a text for each row."""
     if values is not None and num_samples(values) != length:
         raise ValueError(
             f"{name} must have one entry for each of the {length} rows of {of}; got "
@@ -16,15 +16,15 @@ def check_length(name: str, values, length: int, of: str) -> None:
 
 
 def as_sequence(values):
-    """Return a sequence that can be indexed by row; of a frame column, its values."""
+    """Return a sequence that can be indexed by row; for a column, its values."""
     return list(values) if hasattr(values, "iloc") else values
 
 
 def read_pictures(images, rows) -> dict[int, np.ndarray]:
     """Return some images as uint8 arrays, grey (h, w) or in colour (h, w, 3 or 4).
 
-    Bytes are unchanged. Floats from 0 to 1 are scaled to 0 to 255, and other numbers
-    from their minimum and maximum.
+    Bytes are unchanged. Floats from 0 to 1 are scaled to the range from 0 to 255. Other
+    numbers are scaled so that their minimum is 0 and their maximum 255.
     """
     arrays = {int(row): np.asarray(images[int(row)]) for row in np.unique(rows)}
     for row, array in arrays.items():

@@ -16,8 +16,8 @@ from sklearn_simlearn.display._curves import CurveDisplay, measure
 class PrecisionAtRankDisplay(CurveDisplay):
     """Share of relevant items among the first k, against k.
 
-    Make a display with :meth:`from_estimator`, with :meth:`from_estimators` to compare
-    several, or with :meth:`from_predictions`.
+    Create a display with :meth:`from_estimator`, with :meth:`from_estimators` to
+    compare several, or with :meth:`from_predictions`.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
         Name in the legend.
 
     is_baseline : bool or sequence of bool, default=False
-        Whether a curve is a baseline, which is drawn dashed with hollow markers.
+        Whether a curve is a baseline, drawn dashed with hollow markers.
 
     n_queries : int, default=None
         Number of queries in the title.

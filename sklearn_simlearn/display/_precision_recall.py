@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class MeanPrecisionRecallDisplay(CurveDisplay):
     """Precision against recall, averaged over the queries.
 
-    Make a display with :meth:`from_estimator`, with :meth:`from_estimators` to compare
-    several, or with :meth:`from_predictions`.
+    Create a display with :meth:`from_estimator`, with :meth:`from_estimators` to
+    compare several, or with :meth:`from_predictions`.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
         Name in the legend.
 
     is_baseline : bool or sequence of bool, default=False
-        Whether a curve is a baseline, which is drawn dashed with hollow markers.
+        Whether a curve is a baseline, drawn dashed with hollow markers.
 
     n_queries : int, default=None
         Number of queries in the title.
@@ -121,10 +121,10 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Whether to draw the curve as a baseline.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **line_options : dict
-            Passed on to matplotlib's `plot`.
+            Options for `plot` of matplotlib.
 
         Returns
         -------
@@ -206,10 +206,10 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             Whether to draw the curve as a baseline.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         **line_options : dict
-            Passed on to matplotlib's `plot`.
+            Options for `plot` of matplotlib.
 
         Returns
         -------

@@ -34,7 +34,7 @@ def find_neighbors(
 ) -> Found:
     """Return the best items for some rows of X, among the other rows or a database.
 
-    With Judgements as `y`, the database is the documents.
+    With Judgements as `y`, the database consists of their documents.
     """
     if isinstance(y, Judgements):
         return _find_documents(find_model(estimator), X, y, queries, n_neighbors)

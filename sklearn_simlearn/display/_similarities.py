@@ -1,4 +1,4 @@
-"""Similarities of pairs that match, and of pairs that do not."""
+"""Display of the similarities of matching and of non-matching pairs."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +20,7 @@ from sklearn_simlearn.display._style import BLACK, COLORS, legend_next_to, new_a
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Maximum number of pairs; more would not change the picture visibly.
+# Maximum number of pairs. More pairs would not change the plot visibly.
 MAX_PAIRS = 2_000_000
 
 N_BINS = 60
@@ -29,10 +29,10 @@ N_BINS = 60
 class SimilarityDistributionDisplay(Display):
     """Distributions of the similarity of matching and of non-matching pairs.
 
-    The less the distributions overlap, the more matching pairs rank before the others.
-    Measures of rankings compare only the items of one query, so a similarity can rank
-    well even if the distributions overlap. Make a display with :meth:`from_estimator`
-    or :meth:`from_predictions`.
+    The less the distributions overlap, the better the similarity separates matching
+    from non-matching pairs. Ranking measures compare only the items of one query, so a
+    similarity can rank well even if the distributions overlap. Create a display with
+    :meth:`from_estimator` or :meth:`from_predictions`.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class SimilarityDistributionDisplay(Display):
             Name in the title; the name of the class if None.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class SimilarityDistributionDisplay(Display):
             Name in the title.
 
         ax : matplotlib Axes, default=None
-            Axes to plot on; new ones if None.
+            Axes to plot on; new axes if None.
 
         Returns
         -------
@@ -183,9 +183,14 @@ class SimilarityDistributionDisplay(Display):
 
     def _draw(self, ax, options):
         if len(self.matching) == 0 or len(self.non_matching) == 0:
-            raise ValueError("There must be pairs that match and pairs that do not.")
+            raise ValueError(
+                "Both matching and non-matching pairs are needed, but one kind is "
+                "missing."
+            )
         if not 0 <= self.trim < 0.5:
-            raise ValueError(f"trim must be from 0 to below 0.5; got {self.trim!r}.")
+            raise ValueError(
+                f"trim must be at least 0 and less than 0.5; got {self.trim!r}."
+            )
         ax = new_axes(self, ax, figsize=(7.4, 3.8))
         groups = {"matching": self.matching, "non-matching": self.non_matching}
         ends = [

@@ -2,13 +2,13 @@
 
 from sklearn_simlearn._core.sklearn import check_matplotlib_support
 
-# The colours of Okabe and Ito, which are distinct for all kinds of colour vision.
-# Yellow is left out: it is too light for lines on white.
+# Colours of Okabe and Ito, which can be distinguished with all kinds of colour vision.
+# Yellow is omitted, because it is too light for lines on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 BLACK, GREY = "#222222", "#9a9a9a"
 RIGHT, WRONG = "#009E73", "#D55E00"
 
-# Each curve has its own marker, so that curves of one colour are distinct.
+# Markers, one per curve, so that curves of the same colour can be distinguished.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 
 
@@ -27,7 +27,7 @@ def legend_next_to(ax, handles):
     """Add a legend to the right of the axes, where it does not cover the plot."""
     figure = ax.figure.figure  # the figure of a subfigure
     if figure.get_layout_engine() is None:
-        figure.set_layout_engine("constrained")  # otherwise the legend is cut off
+        figure.set_layout_engine("constrained")  # prevents that the legend is cut off
     return ax.legend(
         handles=handles,
         loc="upper left",

@@ -263,9 +263,9 @@ def test_neighbors_with_images_and_texts(shapes):
         ({"images": np.zeros((6, 3))}, "image 0 has shape"),
         ({"images": np.full((6, 2, 2), np.inf)}, "NaN or infinite"),
         ({"images": np.full((6, 2, 2), "x")}, "must hold numbers"),
-        ({"queries": [6]}, "between 0 and 5"),
+        ({"queries": [6]}, "from 0 to 5"),
         ({"queries": [0.5]}, "as an integer"),
-        ({"X_database": np.eye(2)}, "y and y_database together"),
+        ({"X_database": np.eye(2)}, "both y and y_database"),
     ],
 )
 def test_bad_neighbors(arguments, message, shapes):
@@ -276,11 +276,11 @@ def test_bad_neighbors(arguments, message, shapes):
 
 
 def test_ids_that_are_not_rows():
-    with pytest.raises(ValueError, match="look up their rows first"):
+    with pytest.raises(ValueError, match="convert the ids"):
         NeighborsDisplay.from_predictions([["a", "b"]])
     with pytest.raises(ValueError, match="holds row 3, but texts has 2 entries only"):
         NeighborsDisplay.from_predictions([[1, 3]], texts=["a", "b"])
-    with pytest.raises(ValueError, match="y and y_queries together"):
+    with pytest.raises(ValueError, match="both y and y_queries"):
         NeighborsDisplay.from_predictions([[1, 0]], y=[0, 1])
 
 
@@ -330,7 +330,7 @@ def test_bad_distributions(similarity, options, message):
 
 
 def test_distributions_need_pairs_of_both_kinds():
-    with pytest.raises(ValueError, match="pairs that match and pairs that do not"):
+    with pytest.raises(ValueError, match="matching and non-matching pairs"):
         SimilarityDistributionDisplay.from_predictions([[1, 1]], [[1, 2]])
 
 
@@ -424,7 +424,7 @@ def test_weight_tables(counts):
         assert len(ax.lines) == 8  # between cells of different bins
     alone = WeightTableDisplay(pattern=pattern).plot()
     assert [text.get_text() for text in alone.axes_[0].texts] == list("011234244")
-    with pytest.raises(ValueError, match="Pass weights, a pattern"):
+    with pytest.raises(ValueError, match="weights and pattern are both None"):
         WeightTableDisplay().plot()
 
 
