@@ -1,4 +1,4 @@
-"""Advice on the similarity to use, from the measurements of a comparison."""
+"""Advice on which similarity to use, from the measurements of a comparison."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from sklearn_simlearn.comparison._task import Task
 # Significance level.
 LEVEL = 0.05
 
-# A faster similarity is mentioned if the ratio of the times is at least this. Fits are
-# compared only if the fit of the advised similarity takes at least these seconds.
+# Smallest ratio of times at which a faster similarity is mentioned. Times of fits are
+# compared only if the fit of the advised similarity takes at least this many seconds.
 MIN_RATIO, LONG_FIT = 3.0, 10.0
 
 # Smallest difference in precision at rank 1 that is mentioned.
@@ -38,8 +38,8 @@ class Difference(NamedTuple):
     Attributes
     ----------
     unit : {"queries", "objects"}
-        Queries, or objects if these were held out: queries of one new object are not
-        independent of each other.
+        Unit of the test: queries, or objects if objects were held out, since the
+        queries of a new object are not independent of each other.
 
     n_units : int
         Number of queries or objects.
@@ -72,7 +72,7 @@ class Difference(NamedTuple):
 
     @property
     def is_gain(self) -> bool:
-        # If few units gain much, the test of ranks may contradict the mean.
+        # If a few units gain much, the signed-rank test may contradict the mean.
         return self.p < LEVEL and self.gain.low > 0 and self.wins > self.losses
 
     @property
@@ -81,7 +81,7 @@ class Difference(NamedTuple):
 
 
 class Faster(NamedTuple):
-    """Similarity that is not significantly worse, but faster by this factor."""
+    """Similarity that is not significantly worse, but faster by a factor."""
 
     name: str
     does: str
@@ -96,10 +96,10 @@ class Advice:
     ----------
     chosen : Result
         The best similarity of this package if it is significantly better than the best
-        baseline, else this baseline.
+        baseline, else the baseline.
 
     split : {"samples", "objects", "queries"}
-        What was held out.
+        Kind of data that was held out.
 
     best : Result or None
         The best similarity of this package for single queries.
@@ -108,7 +108,7 @@ class Advice:
         The best baseline.
 
     difference : Difference or None
-        Difference between these two; None if one of them is missing.
+        Difference between `best` and `baseline`; None if one of them is missing.
 
     better_at_1 : Result or None
         Similarity with a significantly larger precision at rank 1.
@@ -135,7 +135,7 @@ class Advice:
 
 
 def advise(comparison: Comparison, task: Task) -> Advice | None:
-    """Return the similarity to use and why; None without a row for single queries."""
+    """Return the similarity to use and the reasons; None without single queries."""
     baselines = [r for r in comparison.results if r.row.is_baseline]
     ours = [r for r in comparison.results if not (r.row.is_baseline or r.row.in_sets)]
     baseline = max(baselines, key=_score, default=None)
@@ -189,7 +189,7 @@ def _measure_compact(chosen, baseline, task):
 
 
 def _compare(best, baseline, ours, units):
-    """Return the difference, with a p-value that is corrected for all of ours."""
+    """Return the difference, with a p-value corrected for the number of `ours`."""
     gains = {result.row.name: _gain(result, baseline, units) for result in ours}
     p_values = allow_for_several([paired_test(gain) for gain in gains.values()])
     gain = gains[best.row.name]

@@ -7,7 +7,7 @@ import sklearn_simlearn
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that reports a bad call in one line, without the usage."""
+    """Parser that reports an invalid call in one line, without the usage."""
 
     def error(self, message):
         self.exit(2, f"sklearn_simlearn: {message} (see --help)\n")
@@ -20,14 +20,14 @@ def parse(
     parser = Parser(
         prog="python -m sklearn_simlearn",
         description=(
-            "Compare the similarities of this package with baselines, on held-out "
-            "samples: mean average precision (mAP); precision at 1 and 10; gain in mAP "
-            "over the best baseline, and the p-value of the difference (signed-rank "
-            "test over queries, corrected for the number of rows); seconds to fit; "
-            "microseconds per query for the best 10 items; size of the model. The "
-            "output ends with the similarity to use, the reasons, and lines of Python "
-            "that fit it. Without --data, --texts, --images and --beir, the data are "
-            "handwritten digits of the package."
+            "Compare the similarities of this package with baselines on held-out "
+            "samples. The table shows mean average precision (mAP); precision at 1 and "
+            "10; gain in mAP over the best baseline, and the p-value of the difference "
+            "(signed-rank test over queries, corrected for the number of rows); "
+            "seconds to fit; microseconds per query for the best 10 items; size of the "
+            "model. The output ends with the similarity to use, the reasons, and lines "
+            "of Python that fit it. Without --data, --texts, --images and --beir, the "
+            "data are handwritten digits of the package."
         ),
     )
     version = f"sklearn_simlearn {sklearn_simlearn.__version__}"
@@ -52,8 +52,8 @@ def _add_source(parser):
     sources.add_argument(
         "--data",
         metavar="FILE.npz",
-        help="your own data: X dense, or CSR as data, indices, indptr and shape; y, "
-        "labels or a relevance matrix; optionally query_mask",
+        help="your own data: X as a dense array, or as the CSR arrays data, indices, "
+        "indptr and shape; y with labels or a relevance matrix; optionally query_mask",
     )
     sources.add_argument(
         "--texts",
@@ -65,29 +65,32 @@ def _add_source(parser):
         "--beir",
         metavar="FOLDER",
         help="your own queries, documents and judgements: a folder in the format of "
-        "BEIR, with corpus.jsonl, queries.jsonl and qrels/test.tsv; with "
-        "qrels/train.tsv, similarities are fitted on the queries of that file, "
-        "otherwise on half of the queries",
+        "BEIR, with corpus.jsonl, queries.jsonl and qrels/test.tsv; similarities are "
+        "fitted on the queries of qrels/train.tsv if it exists, otherwise on half of "
+        "the queries",
     )
     _add_source_options(parser)
 
 
 def _add_source_options(parser):
     parser.add_argument(
-        "--text", metavar="COLUMN", help="texts of --texts (default: text)"
+        "--text", metavar="COLUMN", help="column of texts in --texts (default: text)"
     )
     parser.add_argument(
-        "--label", metavar="COLUMN", help="labels of --texts (default: label, if any)"
+        "--label",
+        metavar="COLUMN",
+        help="column of labels in --texts (default: label, if it exists)",
     )
     parser.add_argument(
         "--id",
         metavar="COLUMN",
-        help="ids of --texts (default: id, if any); other columns are metadata",
+        help="column of ids in --texts (default: id, if it exists); other columns are "
+        "metadata",
     )
     parser.add_argument(
         "--onnx",
         metavar="MODEL",
-        help="network for --images, in the ONNX format, as one more kind of features",
+        help="network in the ONNX format, for another kind of features of --images",
     )
     parser.add_argument(
         "--vectors",
@@ -100,7 +103,8 @@ def _add_source_options(parser):
         choices=("samples", "objects"),
         default="samples",
         help="hold out half of the samples of each class (default), or half of the "
-        "classes, to measure on new classes; the learners hold out the same",
+        "classes, to measure on new classes; the learners use the same kind of "
+        "hold-out",
     )
     parser.add_argument(
         "--seed",
@@ -122,8 +126,8 @@ def _add_outputs(parser):
     parser.add_argument(
         "--report",
         metavar="FILE.html",
-        help="write a report: a page with intervals and tests, curves, and the queries "
-        "that gain and lose most",
+        help="write a report: an HTML page with intervals and tests, curves, and the "
+        "queries that gain and lose most",
     )
     parser.add_argument(
         "--save",
@@ -150,13 +154,14 @@ def _add_search(commands, run):
         nargs="+",
         help="for an index of texts, a text, or a CSV or .jsonl file with the column "
         "text; for an index of photographs, a photograph or a folder of them; "
-        "otherwise FILE.npz: X dense, or CSR as data, indices, indptr and shape",
+        "otherwise FILE.npz with X as a dense array, or as the CSR arrays data, "
+        "indices, indptr and shape",
     )
     search.add_argument(
         "--filter",
         metavar="CONDITION",
         nargs="+",
-        help="conditions on the metadata that all have to hold, such as lang=de or "
+        help="conditions on the metadata, all of which must hold, such as lang=de or "
         "'year>=2000'; operators are =, !=, <, <=, > and >=",
     )
     search.add_argument(
@@ -164,7 +169,7 @@ def _add_search(commands, run):
     )
     _add_trust(search)
     search.add_argument(
-        "--output", metavar="FILE.csv", default=None, help="write the whole results"
+        "--output", metavar="FILE.csv", default=None, help="write the full results"
     )
     _add_max_bytes(search)
 
@@ -172,11 +177,11 @@ def _add_search(commands, run):
 def _add_serve(commands, run):
     serve = commands.add_parser(
         "serve",
-        help="serve saved indexes, with a page to search in (see serve --help)",
+        help="serve saved indexes, with a search page (see serve --help)",
         description=(
-            "Serve saved indexes on the web: a page to search in, and a JSON API. "
-            "Changes need a token, which is read from the environment variable "
-            "SIMLEARN_TOKEN or from a file. Without a token, the service is read-only."
+            "Serve saved indexes on the web: a search page and a JSON API. Changes "
+            "need a token, which is read from the environment variable SIMLEARN_TOKEN "
+            "or from a file. Without a token, the service is read-only."
         ),
     )
     serve.set_defaults(run=run)
@@ -191,8 +196,8 @@ def _add_serve(commands, run):
         "--workers",
         type=_positive,
         default=1,
-        help="processes that share the memory of the indexes; more than 1 are "
-        "read-only (default: 1)",
+        help="number of processes, which share the memory of the indexes; with more "
+        "than 1, the service is read-only (default: 1)",
     )
     serve.add_argument("--token-file", metavar="FILE", help="file with the token")
     serve.add_argument(
@@ -200,7 +205,7 @@ def _add_serve(commands, run):
         metavar="NAME",
         nargs="+",
         default=(),
-        help="host names of requests, such as those that a proxy forwards",
+        help="host names that requests may use, such as those that a proxy forwards",
     )
     _add_trust(serve)
     for name, default, what in (

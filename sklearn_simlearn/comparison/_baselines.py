@@ -1,4 +1,4 @@
-"""Estimators that a user would try without this package."""
+"""Baselines: estimators that are available without this package."""
 
 import numpy as np
 from scipy import sparse
@@ -18,16 +18,17 @@ from sklearn_simlearn.comparison._task import REDUCED_FEATURES
 from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.two_covariance import TwoCovarianceSimilarity
 
-# Number of samples with which a parameter is chosen by cross-validation.
+# Largest number of samples for the choice of a parameter by cross-validation.
 MAX_CHOICE = 5000
 
 
 @storable
 class Chosen(TransformerMixin, BaseEstimator):
-    """Transformer or class probabilities, with parameters chosen by cross-validation.
+    """Transformer or classifier with parameters chosen by cross-validation.
 
     A transformer is evaluated by its ranking, a classifier by its likelihood. If a
-    class has fewer than 3 samples, the parameters are not changed.
+    class has fewer than 3 samples, the parameters are not changed. A classifier returns
+    class probabilities.
     """
 
     def __init__(self, estimator, grid):
@@ -112,13 +113,13 @@ def centre_steps():
     """Return steps that centre rows and scale them to unit length.
 
     The cosines of nearly parallel rows, such as pictures of faces, are all close to 1.
-    A penalty or a fixed number of steps would keep their differences small.
+    Without centring, a penalty or a limited number of steps would prevent learning.
     """
     return [StandardScaler(with_std=False), Normalizer()]
 
 
 def make_lda(task):
-    """Return linear discriminant analysis; the shrinkage is chosen."""
+    """Return linear discriminant analysis with a choice of the shrinkage."""
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.5)
     grid = {"shrinkage": ["auto", 0.05, 0.2, 0.5, 0.9]}
     return make_pipeline(*_narrow_steps(task), *centre_steps(), Chosen(lda, grid))
@@ -130,7 +131,7 @@ def make_logistic(task):
 
 
 def choose_logistic():
-    """Return logistic regression; the penalty is chosen."""
+    """Return logistic regression with a choice of the penalty."""
     logistic = LogisticRegression(C=10.0, max_iter=300)
     return Chosen(logistic, {"C": [1.0, 10.0, 100.0]})
 
@@ -175,7 +176,7 @@ def make_nca(task):
 
 
 def _narrow_steps(task):
-    """Return steps that make dense rows of limited width."""
+    """Return steps that make dense rows with a limited number of features."""
     steps = [TfidfTransformer(sublinear_tf=True) if task.has_counts else Normalizer()]
     if task.is_wide:
         return [*steps, TruncatedSVD(REDUCED_FEATURES, random_state=task.seed)]

@@ -25,8 +25,8 @@ TEXT, VECTORS = "text", slice(1, None)
 class JudgedTask:
     """Queries to learn from and held-out queries, with their judgements.
 
-    The attributes are those of `Task`. Texts of the held-out queries and of the
-    documents are for the report.
+    The attributes are those of `Task`. The report shows the texts of the held-out
+    queries and of the documents.
     """
 
     X_train: Any
@@ -46,7 +46,7 @@ class JudgedTask:
 
 @dataclass
 class Collection:
-    """A collection that was read from a folder.
+    """Collection that was read from a folder.
 
     Attributes
     ----------
@@ -78,7 +78,8 @@ class Collection:
         else:
             if len(y) < 2:
                 raise ValueError(
-                    f"{self.name}: one query cannot be split in two halves"
+                    f"{self.name} has one query, but at least two are needed: one to "
+                    "fit and one to hold out"
                 )
             parts = train_test_split(X, y, texts, test_size=0.5, random_state=seed)
         X_train, X_test, y_train, y_test, _, texts = parts
@@ -151,9 +152,9 @@ class Collection:
 
 
 def load_collection(folder: str, vectors: str | None, *, max_bytes: int) -> Collection:
-    """Read a folder, and vectors if there is a file of them."""
+    """Read a folder, and vectors if a file of vectors is given."""
     if vectors is not None and importlib.util.find_spec("pandas") is None:
-        raise ImportError("texts with vectors are kept in a frame: pip install pandas")
+        raise ImportError("--vectors requires pandas: pip install pandas")
     has_train = any(
         (Path(folder) / "qrels" / f"train.tsv{end}").is_file() for end in ("", ".gz")
     )

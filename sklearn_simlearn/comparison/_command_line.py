@@ -1,4 +1,4 @@
-"""The command line: ``python -m sklearn_simlearn`` compares, ``search`` searches."""
+"""Command line: ``python -m sklearn_simlearn``, and its ``search`` and ``serve``."""
 
 import os
 import re
@@ -81,9 +81,9 @@ def run_comparison(options) -> None:
             if comparison.start_kept:  # the report shows it too
                 words.append(f"These learners {list_start_kept(comparison)}.")
             if options.save is None:
-                words.append("To save it as an index to search in, add --save FOLDER.")
+                words.append("To save it as an index for searches, add --save FOLDER.")
             code = "\n".join(write_lines(advice.chosen, task, source.code))
-        # Files come first: the reader of the table may close the pipe before its end.
+        # Write files first: the reader of the table may close the pipe early.
         table, written, failure = comparison.tabulate(), [], None
         try:
             show("curves")
@@ -152,7 +152,7 @@ def _save_unlabelled(source, options):
     if options.save is None or options.report is not None:
         raise ValueError(
             f"{source.name} has no labels, so similarities cannot be compared: add "
-            f"labels, or save an index with {name} by --save FOLDER"
+            f"labels, or add --save FOLDER to save an index with {name}"
         )
     estimator = source.default.make(None).fit(source.X)
     source.make_index(estimator, source.default).save(options.save)
@@ -174,7 +174,7 @@ def _explain_serve(folder):
 
 
 def _check_outputs(options):
-    """Raise before any work if something cannot be written."""
+    """Raise before any work is done if an output cannot be written."""
     files.check_stem(options.output)
     if options.report is not None:
         files.check_target(Path(options.report))
@@ -185,7 +185,7 @@ def _check_outputs(options):
 def _save(folder, advice, source):
     """Save the advised similarity as an index; return lines on the index."""
     if advice is None:
-        raise ValueError("no row with single queries could be measured to be saved")
+        raise ValueError("cannot save: no row with single queries could be measured")
     chosen = advice.chosen
     source.make_index(chosen.measured.estimator, chosen.row).save(folder)
     return [
@@ -262,7 +262,7 @@ def prepare_streams() -> None:
     """Redirect closed streams to the null device; escape unsupported characters."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            # This takes the number of the stream, which a file would get otherwise.
+            # Occupy the number of the stream, so that no other file gets it.
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     output: Any = sys.stdout

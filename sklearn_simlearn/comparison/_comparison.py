@@ -1,4 +1,4 @@
-"""The comparison: fit every row and measure it on held-out samples."""
+"""Comparison: fit every row and measure it on held-out samples."""
 
 import pickle
 import re
@@ -80,8 +80,8 @@ class Comparison:
     def tabulate(self) -> list[tuple[str, ...]]:
         """Return the lines of the table, below `COLUMNS`.
 
-        Gains are differences in mean average precision to the best baseline. Sets of
-        queries have none, because they are measured on another task. p-values are
+        Gains are differences in mean average precision to the best baseline. Rows with
+        sets of queries have no gain, because their task is different. p-values are
         corrected for the number of rows, as in the report.
         """
         baseline = self.best(lambda row: row.is_baseline)
@@ -99,8 +99,8 @@ class Comparison:
 def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Comparison:
     """Fit every row that suits the data, and measure it on the held-out samples.
 
-    ``show(name, step)`` is called for each row and each step of its fit. A row that
-    fails is left out, with the reason.
+    ``show(name, step)`` is called for each row and each step of its fit. If a row
+    fails, it is left out, and the reason is stored.
     """
     comparison = Comparison()
     for row in rows:

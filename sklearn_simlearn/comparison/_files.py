@@ -23,7 +23,7 @@ def check_stem(stem: str) -> None:
     """Raise unless STEM.csv and STEM.png can be written."""
     if stem.endswith(("/", "\\")) or Path(stem).name in ("", ".."):
         raise ValueError(
-            f"--output is {stem!r}, a folder: add the beginning of a file name, such "
+            f"--output {stem!r} is a folder: add the beginning of a file name, such "
             f"as {str(Path(stem, 'comparison'))!r}"
         )
     check_target(Path(f"{stem}.csv"))
@@ -33,7 +33,7 @@ def check_stem(stem: str) -> None:
 def check_target(path: Path) -> None:
     """Raise unless a file can be written."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: name another file")
+        raise ValueError(f"{path} is a folder: choose another file name")
     _check_writable(path.parent)
     _check_name(path)
 
@@ -43,10 +43,11 @@ def check_folder(folder: Path) -> None:
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / HEADER).is_file():
             raise ValueError(
-                f"{folder} is not an index folder, and not empty: name another one"
+                f"{folder} is not empty and does not hold an index: choose another "
+                "folder"
             )
     elif folder.exists():
-        raise ValueError(f"{folder} is not a folder: name another one")
+        raise ValueError(f"{folder} is not a folder: choose another one")
     _check_writable(folder if folder.is_dir() else folder.parent)
     _check_name(folder)
 
@@ -79,7 +80,7 @@ def write_csv(path: str, rows: Iterable[Sequence]) -> None:
 def write_results(
     stem: str, table: Iterable[Sequence[str]], comparison: Comparison
 ) -> str:
-    """Write the table and the curves; return a line on the files."""
+    """Write the table and the curves; return a line about the files."""
     write_csv(f"{stem}.csv", [COLUMNS, *table])
     picture = _draw_curves(comparison)
     if picture is None:
@@ -97,7 +98,7 @@ def _draw_curves(comparison):
         return None
     from sklearn_simlearn.display import MeanPrecisionRecallDisplay
 
-    # Sets of queries are measured on another task, and are not drawn.
+    # Do not draw sets of queries, because their task is different.
     results = [result for result in comparison.results if not result.row.in_sets]
     if not results:
         return None
@@ -121,13 +122,13 @@ def write_report(
     words: Sequence[str],
     code: str,
 ) -> str:
-    """Write the report; return a line on the file."""
+    """Write the report; return a line about the file."""
     from sklearn_simlearn.report import RetrievalReport
     from sklearn_simlearn.report._findings import Findings
 
     results = [result for result in comparison.results if not result.row.in_sets]
     if not results:
-        raise ValueError("no row with single queries could be measured for a report")
+        raise ValueError("no report: no row with single queries could be measured")
     images: Any = source.load_images()
     if images is not None and isinstance(task, Task):
         images = images[task.test_rows]

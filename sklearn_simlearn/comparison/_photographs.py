@@ -1,4 +1,4 @@
-"""A folder of photographs with several kinds of features, for the command line."""
+"""Folder of photographs with several kinds of features, for the command line."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ from sklearn_simlearn.feature_extraction._images import describe_failures
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# Descriptors per word and maximum number of words, as in the papers.
+# Number of descriptors per word, and maximum number of words, as in the papers.
 POINTS_PER_WORD, MAX_WORDS = 30, 20_000
 
 # Rows that are replaced by a cosine of each kind of features.
@@ -40,7 +40,7 @@ COSINES = ("cosine", "cosine of tf-idf")
 # First step of the progress.
 READING = "reading photographs"
 
-# Name of all kinds of features together.
+# Name of the combination of all kinds of features.
 TOGETHER = "all features"
 
 
@@ -68,7 +68,7 @@ class PhotographSource(Source):
         Features by their name.
 
     failures : str
-        Sentence on the files that could not be read; empty if all were read.
+        Sentence about the files that could not be read; empty if all were read.
 
     scores : dict of float
         Mean average precision of the cosine on the training half, by kind.
@@ -84,7 +84,7 @@ class PhotographSource(Source):
     scores: dict[str, float] = field(default_factory=dict)
 
     def describe(self, task: Task) -> str:
-        """Return sentences on the data, the split and the features."""
+        """Return sentences about the data, the split and the features."""
         scores = ", ".join(f"{s:.3f} with {name}" for name, s in self.scores.items())
         return (
             f"{self.name}: {len(self.paths)} photographs of "
@@ -111,7 +111,7 @@ class PhotographSource(Source):
     def list_rows(self, task: Task, rows: list[Row]) -> list[Row]:
         """Return cosines of all kinds, their sum, and the rows with the best kind.
 
-        The best kind is that whose cosine ranks the training half best.
+        The best kind is the one whose cosine ranks the training half best.
         """
         task.names = self.names[task.test_rows]
         task.label_names = [self.class_names[row] for row in task.test_rows]
@@ -143,7 +143,7 @@ class PhotographSource(Source):
         return index._fit_prepared(self.paths, prepared, self.names, metadata)
 
     def _find_best(self):
-        """Return the best kind; of equal ones the last, which is the network if any."""
+        """Return the best kind; among ties the last, which is the network if given."""
         return max(reversed(self.scores), key=lambda name: self.scores[name])
 
     def _make_cosine(self, name):
@@ -210,7 +210,7 @@ def read_photographs(
         "words": _extract_words,
     }
     if network is not None:
-        # Opened first, so that a wrong file is refused before any work.
+        # Open the network first, so that a wrong file raises before any work is done.
         vectors = ONNXDescriptors(os.path.abspath(network), n_jobs=-1).fit(data.data)
         extract["network"] = lambda images, seed: ([vectors], vectors.transform(images))
     kinds = {}
@@ -267,7 +267,7 @@ def _extract_gist(images, seed):
 
 
 def _find_names(folder, paths):
-    """Return paths below the folder, or below that of a CSV file."""
+    """Return paths below the folder, or below the folder of a CSV file."""
     root = Path(folder) if Path(folder).is_dir() else Path(folder).parent
     return np.array([Path(os.path.relpath(path, root)).as_posix() for path in paths])
 

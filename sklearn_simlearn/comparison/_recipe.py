@@ -13,7 +13,7 @@ from sklearn_simlearn.comparison._comparison import Result
 from sklearn_simlearn.comparison._task import Task
 from sklearn_simlearn.compose import RetrievalPipeline, SimilarityUnion
 
-# Largest number of columns of a line, which is printed with an indent of 4.
+# Largest number of columns of a line, without the indent of 4 that is printed.
 WIDTH = 76
 
 
@@ -23,13 +23,13 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
     Parameters
     ----------
     source : list of str
-        Lines that make X and y, including imports. They are not used if the row has its
-        own features.
+        Lines that make X and y, including imports. Not used if the row has its own
+        features.
     """
     estimator, task = result.measured.estimator, result.row.find_task(task)
     if result.row.features is not None:
         source = result.row.features.code
-    # Inside a pipeline, tf-idf makes all rows sparse.
+    # In a pipeline, tf-idf makes all rows sparse.
     is_sparse = sparse.issparse(task.X_train) or task.has_counts
     imports, expression = _write(estimator, is_sparse)
     if result.row.is_baseline and task.labels is not None and task.labels.min() < 0:
@@ -102,7 +102,7 @@ def _write(estimator: Any, is_sparse: bool) -> tuple[set[str], str]:
         return imports, "FunctionTransformer(lambda X: X.toarray(), accept_sparse=True)"
     kind = type(estimator)
     module = public_module(kind)
-    # A fitted learner shows the choice of its hold-out, too.
+    # Clone, since the repr of a fitted learner also shows the choice of its hold-out.
     expression = " ".join(clone(estimator).__repr__(N_CHAR_MAX=10_000).split())
     return {f"from {module} import {kind.__name__}"}, expression
 

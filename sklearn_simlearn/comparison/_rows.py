@@ -36,7 +36,7 @@ from sklearn_simlearn.similarities import (
 MAX_LOGISTIC = 2e9  # samples x features x classes
 MAX_NCA = 2000  # samples
 
-# Widest rows that QueryDocumentMap maps.
+# Largest number of features for QueryDocumentMap.
 MAX_MAPPED = 4096
 
 # Conditions on the data. A row is skipped if one of its conditions is not met.
@@ -70,10 +70,10 @@ class Row:
         Keys of `NEEDS`.
 
     is_baseline : bool
-        Whether the similarity is available without this package.
+        True if the similarity is available without this package.
 
     in_sets : bool
-        Whether several samples query together.
+        True if several samples query together.
 
     features : Features or None
         Features that the row uses; None for those of the task.
@@ -91,7 +91,7 @@ class Row:
         return task if self.features is None else self.features.task or task
 
     def missing(self, task: Task) -> str | None:
-        """Return the first need that the task does not meet."""
+        """Return the first need that the task does not meet, or None."""
         task = self.find_task(task)
         return next((need for need in self.needs if not NEEDS[need](task)), None)
 

@@ -1,4 +1,4 @@
-"""The command ``search``: queries, filters and results in a terminal and in a file."""
+"""Command ``search``: queries, filters, and results in a terminal and in a file."""
 
 import re
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def _load_queries(index, options):
     if form == "photograph":
         return _load_photographs(queries)
     if len(queries) > 1:
-        raise ValueError("the queries of this index are in one file: QUERIES.npz")
+        raise ValueError("queries for this index must be in a single file FILE.npz")
     data = load_npz(queries[0], max_bytes=max_bytes, require_target=False).data
     return [""] * data.shape[0], data
 
@@ -87,7 +87,7 @@ def read_filter(conditions: Sequence[str], index: SimilarityIndex) -> dict[str, 
     table = index.metadata_
     if table is None:
         raise ValueError(
-            "--filter needs metadata, and the items of this index have none"
+            "--filter needs metadata, but the items of this index have none"
         )
     names = list(list_columns(table))
     filter: dict = {}
@@ -108,8 +108,8 @@ def read_filter(conditions: Sequence[str], index: SimilarityIndex) -> dict[str, 
         known = filter.get(name)
         if known is not None and (operator == "=" or not isinstance(known, dict)):
             raise ValueError(
-                f"--filter {text!r}: there is another condition on {name!r}; = cannot "
-                "be combined with others"
+                f"--filter {text!r}: there is another condition on {name!r}, and = "
+                "cannot be combined with other conditions"
             )
         filter[name] = part if operator == "=" else {**(known or {}), operator: part}
     return filter

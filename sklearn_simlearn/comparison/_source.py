@@ -1,4 +1,4 @@
-"""Data of the comparison: digits of the package, or a file."""
+"""Data of the comparison: the digits of the package, or a file."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Source:
         Lines of Python that make X and y.
 
     has_digits : bool
-        Whether the samples are the digits of the package.
+        True if the samples are the digits of the package.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Source:
     has_digits: bool = False
 
     def describe(self, task: Task) -> str:
-        """Return a line on the data and the split."""
+        """Return a line about the data and the split."""
         n_samples, n_features = self.X.shape
         return (
             f"{self.name}: {n_samples} samples of {n_features} features, "
@@ -51,7 +51,7 @@ class Source:
         )
 
     def describe_index(self) -> str:
-        """Return a phrase on the training data and the items of a saved index."""
+        """Describe the training data and the items of a saved index."""
         return f"the training half, with all {self.X.shape[0]} samples"
 
     @property
@@ -73,12 +73,12 @@ class Source:
         return SimilarityIndex(estimator).fit(self.X)
 
     def list_rows(self, task: Task, rows: list[Row]) -> list[Row]:
-        """Return the rows to compare, of all rows of the comparison."""
+        """Return the rows to compare, selected from all rows of the comparison."""
         return rows
 
 
 def load_source(data: str | None, *, max_bytes: int) -> Source:
-    """Load a file; the digits if it is None."""
+    """Load a file; load the digits if it is None."""
     if data is not None:
         loaded = load_npz(data, max_bytes=max_bytes)
         code = [

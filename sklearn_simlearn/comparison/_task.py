@@ -22,7 +22,8 @@ from sklearn_simlearn.model_selection import (
 # Number of samples that query together in the rows for sets of queries.
 SET_SIZE = 5
 
-# Data with more features is reduced for LDA, logistic regression and NCA.
+# Largest number of features for LDA, logistic regression and NCA. Data with more
+# features is reduced.
 MAX_FEATURES, REDUCED_FEATURES = 1000, 500
 
 
@@ -33,19 +34,19 @@ class Task:
     Attributes
     ----------
     split : {"samples", "objects"}
-        What was held out.
+        Kind of data that was held out.
 
     query_mask : ndarray of shape (n_test,), dtype bool, or None
         Held-out samples that query; all if None.
 
     train_rows, test_rows : ndarray
-        Rows of the samples to learn from and of the held-out ones, among all samples.
+        Row numbers of the training samples and of the held-out samples.
 
     texts : list of str or None
         Texts of the held-out samples, for the report.
 
     document_texts : None
-        Samples with labels have none.
+        Not used for samples with labels.
 
     names, label_names : sequence of str or None
         Names of the held-out samples and of their classes, for the report.

@@ -1,4 +1,4 @@
-"""A table of texts as word counts, for the comparison on the command line."""
+"""Table of texts as word counts, for the comparison on the command line."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ class TextSource(Source):
         Result of :func:`load_texts`.
 
     vectorizer : CountVectorizer
-        Fitted on all texts, because this does not use the labels.
+        Vectorizer that was fitted on all texts, which does not use the labels.
     """
 
     texts: Any = None
@@ -60,8 +60,8 @@ def read_texts(
 ) -> TextSource:
     """Count the words of a table of texts.
 
-    `label` and `id_` are columns; if None, the columns "label" and "id" are used if
-    they exist.
+    `label` and `id_` are names of columns. If None, "label" and "id" are used if these
+    columns exist.
     """
     columns = list_columns(path)
     options = {"text": text, "label": label or "label", "id": id_ or "id"}

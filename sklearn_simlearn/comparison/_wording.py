@@ -1,4 +1,4 @@
-"""The words of the comparison: advice in paragraphs, tables, lines of a terminal."""
+"""Texts of the comparison: advice in paragraphs, tables, lines of a terminal."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,8 +13,13 @@ from sklearn_simlearn.comparison._comparison import Comparison
 # Columns of a terminal.
 WIDTH = 80
 
-# With fewer queries or objects, a sentence points out that results are uncertain.
+# Number of queries or objects below which the advice warns that results are uncertain.
 FEW_UNITS = 30
+
+
+# Ratio of times at which the advice mentions that queries take longer than those of the
+# best baseline.
+SLOW_QUERY = 5.0
 
 
 def explain(advice: Advice) -> list[str]:
@@ -136,13 +141,13 @@ def list_left_out(comparison: Comparison) -> str:
 
 
 def list_start_kept(comparison: Comparison) -> str:
-    """Return a sentence on the learners that kept their start."""
+    """Return a phrase that lists the learners that kept their start."""
     names = ", ".join(comparison.start_kept)
     return f"kept their start, since no candidate ranks better: {names}"
 
 
 def list_choices(comparison: Comparison) -> list[str]:
-    """Return a line on the choice of each hold-out."""
+    """Return a line about the choice of each hold-out."""
     choices = {
         result.row.name: describe_choice(result.measured.estimator)
         for result in comparison.results
@@ -153,7 +158,7 @@ def list_choices(comparison: Comparison) -> list[str]:
 def wrap(paragraphs: Sequence[str]) -> str:
     """Return paragraphs in lines for a terminal, broken between words.
 
-    Paragraphs that begin with a space are commands, which are not broken.
+    A paragraph that begins with a space is a command and is not broken.
     """
     wrapper = textwrap.TextWrapper(
         WIDTH, break_long_words=False, break_on_hyphens=False

@@ -101,7 +101,7 @@ def test_embedded_data(embedded):
     names = {"result.csv", "result.png", "report.html"}
     assert {path.name for path in folder.iterdir()} == names
     assert advice.startswith("Use class posteriors. Its mAP is 0.956, compared with ")
-    assert "To save it as an index to search in, add --save FOLDER." in advice
+    assert "To save it as an index for searches, add --save FOLDER." in advice
     assert hint == "To fit it:"
 
 
@@ -303,18 +303,17 @@ def test_the_advised_model_is_saved(
         (["fetch"], "invalid choice: 'fetch'"),
         (["--data", "{data}", "--max-bytes", "9"], "pass a larger --max-bytes if"),
         (["--data", "{one_class}"], "y holds no triplet"),
-        (["--output", "."], "--output is '.', a folder: add the beginning of a"),
+        (["--output", "."], "--output '.' is a folder: add the beginning of a"),
         (["--output", ".."], "such as '../comparison'"),
         (["--output", "{folder}/"], "add the beginning of a file name, such as"),
         (["--output", "{folder}/missing/own"], "missing: No such file or directory"),
         (["--output", "{data}/own"], "mine.npz: Not a directory"),
         (["--output", "{folder}/taken"], "taken.csv is a folder"),
         (["--output", "{folder}/" + 300 * "x"], "File name too long"),
-        (["--save", "{folder}/" + 300 * "x"], "File name too long"),
-        (["--report", "{folder}"], "is a folder: name another file"),
+        (["--report", "{folder}"], "is a folder: choose another file"),
         (["--report", "{folder}/missing/a.html"], "missing: No such file or"),
         (["--save", "{data}"], "mine.npz is not a folder"),
-        (["--save", "{folder}"], "is not an index folder"),
+        (["--save", "{folder}"], "does not hold an index"),
         (["--save", "{folder}/missing/index"], "missing: No such file or directory"),
     ],
 )

@@ -87,7 +87,7 @@ def test_only_trusted_types_are_loaded(words, leading, user_file, tmp_path, run)
         (["nowhere", "{data}"], "nowhere is not a saved index"),
         (["{index}", "nowhere.npz"], "nowhere.npz: no such file"),
         (["{index}", "{narrow}"], "X has 3 features, but"),
-        (["{index}", "{data}", "{data}"], "are in one file: QUERIES.npz"),
+        (["{index}", "{data}", "{data}"], "must be in a single file FILE.npz"),
         (["{index}", "{data}", "-k", "0"], "-k: '0' is not an integer of at least 1"),
         (["{index}", "{data}", "--max-bytes", "9"], "pass a larger --max-bytes if"),
         (["{index}", "{data}", "--output", "{index}"], "is a folder"),
