@@ -11,8 +11,8 @@ class Action(NamedTuple):
     Attributes
     ----------
     name : str
-        Name of the method that answers: of the service, or of the index if the path
-        names one.
+        Name of the method that answers: of the index if the path names one, otherwise
+        of the service.
 
     method, path : str
         HTTP method and path.
@@ -21,20 +21,20 @@ class Action(NamedTuple):
         Types of the bodies.
 
     summary : str
-        Sentence for the description.
+        Sentence for the OpenAPI description.
 
     is_change : bool
-        Whether the token is required.
+        True if the action changes an index and requires the token.
 
     is_quick : bool
-        Whether the answer is found without a thread, so that it is given even if all
-        threads are busy. The method returns bytes.
+        True if the method is called without a thread, so that it answers even if all
+        threads are busy. Such a method returns bytes.
 
     content_type : str
-        Type of the answer.
+        Content type of the answer.
 
     parameter : str or None
-        Name of a required parameter in the address, which the method takes.
+        Name of a required query parameter, which is passed to the method.
     """
 
     name: str

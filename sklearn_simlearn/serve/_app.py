@@ -37,7 +37,7 @@ logger = logging.getLogger("sklearn_simlearn.serve")
 
 JSON = "application/json"
 
-# Seconds between two looks at the folders of the indexes.
+# Seconds between two checks whether another index was saved in a folder.
 WATCH = 1.0
 
 
@@ -48,22 +48,23 @@ class Limits:
     Parameters
     ----------
     body : int, default=16 MiB
-        Bytes of a request.
+        Largest size of a request, in bytes.
 
     k : int, default=1000
-        Results per query.
+        Largest number of results per query.
 
     batch : int, default=100
-        Queries, items or ids per request.
+        Largest number of queries, items or ids per request.
 
     seconds : float, default=30
-        Time until the answer of a request.
+        Largest time until a request is answered, in seconds.
 
     pixels : int, default=50_000_000
-        Pixels of a photograph.
+        Largest number of pixels of a photograph.
 
     waiting : int, default=100
-        Requests that wait for a thread or are in one. More are refused.
+        Largest number of requests that wait for a thread or run in one. Further
+        requests are refused.
 
     Examples
     --------
@@ -93,13 +94,13 @@ def create_app(
     Parameters
     ----------
     index : SimilarityIndex, path-like, or dict of them
-        Index, or folder of a saved index; or several of them by the name that they have
-        in addresses. The name of a folder is its default name. An index that is saved
-        over the folder later replaces the served one.
+        Index, or folder of a saved index; or a dict of several by their names in
+        addresses. Without a dict, a folder gives the index its name. If another index
+        is saved in the folder later, it replaces the served one.
 
     token : str, default=None
-        Token that a request must have to change an index. Without a token, the service
-        is read-only. With a token, all indexes must be folders, and one process may
+        Token that a request needs to change an index. Without a token, the service is
+        read-only. With a token, all indexes must be folders, and only one process may
         serve them.
 
     trusted : sequence of str, default=()
@@ -110,7 +111,7 @@ def create_app(
         Largest requests. None uses the defaults of :class:`Limits`.
 
     allowed_hosts : sequence of str, default=None
-        Host names that requests may be sent to. None allows all.
+        Host names that requests may use. None allows all.
 
     Returns
     -------
@@ -126,7 +127,7 @@ def create_app(
     >>> app = create_app(index)
     """
     if token is not None and not token:
-        raise ValueError("The token is empty.")
+        raise ValueError("token must not be empty. Pass None for a read-only service.")
     limits = limits or Limits()
     if not isinstance(index, Mapping):
         is_memory = isinstance(index, SimilarityIndex)
@@ -193,14 +194,14 @@ class Service:
         loop = asyncio.get_running_loop()
         watch = loop.create_task(self._watch())
         if hasattr(signal, "SIGHUP"):
-            # Outside the main thread, there are no signals.
+            # Signals can be handled only in the main thread.
             with suppress(RuntimeError, ValueError):
                 loop.add_signal_handler(signal.SIGHUP, self._refresh_all, True)
         try:
             yield
         finally:
             watch.cancel()
-            # Threads of requests that were given up may still be running.
+            # Threads of requests that timed out may still be running.
             self._pool.shutdown()
             for served in self._indexes.values():
                 served.close()
@@ -254,7 +255,7 @@ class Service:
         if "index" in request.path_params:
             target = self._indexes.get(request.path_params["index"])
             if target is None:
-                raise HTTPException(404, "There is no index of this name.")
+                raise HTTPException(404, "There is no index with this name.")
         call = getattr(target, action.name)
         if action.is_quick:
             return Response(call(), media_type=action.content_type)
@@ -316,7 +317,7 @@ class Service:
         self._n_waiting += 1
         loop = asyncio.get_running_loop()
         future = self._pool.submit(_call, call, arguments)
-        # A thread that is given up counts until it ends.
+        # A thread whose request timed out counts until it ends.
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
         return await asyncio.wrap_future(future)
 
@@ -352,12 +353,12 @@ class Service:
 def _read_parameter(request, name):
     value = request.query_params.get(name)
     if value is None:
-        raise HTTPException(422, f"The address lacks the parameter {name!r}.")
+        raise HTTPException(422, f"The parameter {name!r} is missing in the address.")
     return value
 
 
 def _call(call, arguments):
-    """Call a method of an index in a thread; turn its errors into refusals."""
+    """Call a method of an index in a thread; convert its errors to HTTP errors."""
     try:
         answer = call(*arguments)
         return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
@@ -371,8 +372,8 @@ def _call(call, arguments):
         raise HTTPException(422, str(error)) from None
     except OSError:
         logger.exception("A request failed.")
-        # The message may name a path of this machine.
-        detail = "A file of the index could not be read or written: see the log."
+        # The message may contain a path of this machine.
+        detail = "A file of the index could not be read or written. See the log."
         raise HTTPException(503, detail) from None
 
 
@@ -383,5 +384,5 @@ def _answer_refusal(request, error):
 
 def _answer_error(request, error):
     """Answer without details. Starlette logs the error."""
-    content = msgspec.json.encode(messages.Failure("The request failed: see the log."))
+    content = msgspec.json.encode(messages.Failure("The request failed. See the log."))
     return Response(content, 500, media_type=JSON)

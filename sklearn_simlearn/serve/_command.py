@@ -1,4 +1,4 @@
-"""Run the service with uvicorn, for the command line."""
+"""Function that runs the service with uvicorn, for the command line."""
 
 import ipaddress
 import json
@@ -15,7 +15,7 @@ ARGUMENTS = "SIMLEARN_SERVICE"
 # Environment variable that holds the token.
 TOKEN = "SIMLEARN_TOKEN"
 
-# Largest number of open connections. More are refused.
+# Largest number of open connections. Further connections are refused.
 MAX_CONNECTIONS = 1000
 
 
@@ -34,8 +34,8 @@ def run(folders, *, host, port, workers, token, trusted, limits, allowed_hosts):
         Number of processes. With a token, it must be 1.
 
     token, trusted, limits, allowed_hosts
-        As for `create_app`. If `host` is a loopback address, requests to other host
-        names than those in `allowed_hosts` and the usual ones are refused.
+        As for `create_app`. If `host` is a loopback address, only requests to its usual
+        host names and to those in `allowed_hosts` are accepted.
     """
     try:
         import uvicorn
@@ -44,8 +44,8 @@ def run(folders, *, host, port, workers, token, trusted, limits, allowed_hosts):
         raise ImportError(f"serving requires uvicorn: {command}") from None
     if token is not None and workers > 1:
         raise ValueError(
-            "a service that accepts changes is one process: use --workers without a "
-            "token, or a PostgresIndex for several writers"
+            "a service with a token, which accepts changes, must be one process: use "
+            "--workers without a token, or a PostgresIndex for several writers"
         )
     arguments = {
         "index": name_folders(folders),
@@ -69,7 +69,7 @@ def run(folders, *, host, port, workers, token, trusted, limits, allowed_hosts):
         _announce(arguments, listener)
         server.run(sockets=[listener])
         return
-    # Raise here, and not in each worker, if an index cannot be served.
+    # If an index cannot be served, raise here instead of in each worker.
     make_app(arguments)
     os.environ[ARGUMENTS] = json.dumps(arguments)
     _announce(arguments, listener)
@@ -112,9 +112,9 @@ def read_token(path):
 
 
 def _list_hosts(host, allowed_hosts):
-    """Return the host names of requests; None for all of them."""
-    # A page of another site must not reach a service that listens on loopback only by
-    # a name that resolves to it.
+    """Return the host names that requests may use; None for all host names."""
+    # A page of another site could use a host name that resolves to the loopback
+    # address. It must not reach a service that listens only on loopback.
     if allowed_hosts or _is_loopback(host):
         return ["localhost", "127.0.0.1", "[::1]", host, *allowed_hosts]
     return None

@@ -1,11 +1,11 @@
-"""Requests and answers of the service. They are also the schemas of its description."""
+"""Requests and answers of the service, which also define the schemas of OpenAPI."""
 
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Id = int | str
-# JSON does not distinguish 5 and 5.0.
+# JSON does not distinguish between 5 and 5.0.
 GivenId = int | float | str
 Value = str | int | float | bool | None
 Record = dict[str, Value]
@@ -15,7 +15,7 @@ FORMS = ("vector", "text", "photograph", "record")
 
 
 class Message(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Base class of the messages. Fields that are not listed are refused."""
+    """Base class of the messages. Unknown fields raise an error."""
 
 
 class Query(Message):
@@ -24,8 +24,8 @@ class Query(Message):
     vector: Annotated[
         list[float] | dict[str, float] | UnsetType,
         Meta(
-            description="Features: a list of numbers, or the non-zero numbers by the "
-            "number of their feature, from 0."
+            description="Features: a list of numbers, or an object with the non-zero "
+            "numbers by the number of the feature, from 0."
         ),
     ] = UNSET
     text: str | UnsetType = UNSET
@@ -54,7 +54,7 @@ class Item(Message):
     record: Record | UnsetType = UNSET
     id: Annotated[
         GivenId | UnsetType,
-        Meta(description="Id; required unless the index numbers its items."),
+        Meta(description="Id. Required unless the index numbers its items."),
     ] = UNSET
     metadata: Annotated[
         dict[str, Any] | UnsetType,
@@ -73,17 +73,17 @@ class Search(Message):
     k: Annotated[float, Meta(ge=1, description="Number of items per query.")] = 10
     combine: Annotated[
         bool,
-        Meta(description="Search with all queries as one, for one list."),
+        Meta(description="Combine all queries into one, and return one list."),
     ] = False
     filter: Annotated[
         dict[str, Value | list[Value] | dict[str, Value]] | None,
         Meta(
-            description="Conditions on the metadata that all have to hold: a value, a "
-            'list of values, or comparisons such as {"<": 10}, by column.'
+            description="Conditions on the metadata by column, all of which must hold: "
+            'a value, a list of values, or comparisons such as {"<": 10}.'
         ),
     ] = None
     exclude: Annotated[
-        list[GivenId], Meta(description="Ids of items to leave out.")
+        list[GivenId], Meta(description="Ids of items to exclude from the results.")
     ] = []
 
     def __post_init__(self):
@@ -92,7 +92,7 @@ class Search(Message):
 
 
 class Explain(Message):
-    """Explain the scores of items for all queries as one."""
+    """Explain the scores of items for the combination of all queries."""
 
     queries: Annotated[list[Query], Meta(min_length=1)]
     ids: Annotated[list[GivenId], Meta(min_length=1)]
@@ -102,7 +102,7 @@ class Explain(Message):
 
 
 class Items(Message):
-    """Items to add. All of them have ids, or none."""
+    """Items to add. Either all of them have ids, or none."""
 
     items: Annotated[list[Item], Meta(min_length=1)]
 
@@ -173,10 +173,10 @@ class Column(Message):
     name: str
     kind: Annotated[
         str,
-        Meta(description='"number", "text", "boolean", or "other", without filter.'),
+        Meta(description='"number", "text", "boolean", or "other" if not filterable.'),
     ]
     values: Annotated[
-        list[Value], Meta(description="All values of a column with few of them.")
+        list[Value], Meta(description="All values, if the column has only a few.")
     ] = []
     minimum: float | None = None
     maximum: float | None = None
@@ -221,7 +221,7 @@ class Failure(Message):
 
 
 def _as_integer(value):
-    """Return a number without a fraction as an integer; other values as they are."""
+    """Return a number without a fraction as an integer; other values unchanged."""
     if not isinstance(value, float):
         return value
     if not value.is_integer():

@@ -14,17 +14,17 @@ from sklearn_simlearn.serve._values import describe_columns
 
 
 def check_steps(index):
-    """Raise if the estimator would use a text of a request as the name of a file."""
+    """Raise if the estimator would open files whose names a request contains."""
     for step in list_steps(index.estimator_):
         if getattr(step, "input", "content") != "content":
             raise ValueError(
-                f"{type(step).__name__}(input={step.input!r}) opens the files that its "
-                "texts name, so this index cannot be served. Fit it on the texts."
+                f"{type(step).__name__}(input={step.input!r}) opens files by the names "
+                "in its input, so this index cannot be served. Fit it on texts instead."
             )
 
 
 class Reader:
-    """Function from queries or items of requests to samples.
+    """Converter of the queries and items of requests to samples.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Reader:
         return {"type": "string", "examples": ["words of a text"]}
 
     def make_sample(self):
-        """Return a sample of the form of the index."""
+        """Return an example of a sample in the form of the index."""
         if self.form == "photograph":
             return [np.zeros((16, 16, 3), dtype=np.uint8)]
         return _metadata.take(self._sample, np.arange(1))
@@ -73,7 +73,9 @@ class Reader:
         """
         values = [getattr(message, self.form) for message in messages]
         if any(value is UNSET for value in values):
-            raise ValueError(f"Queries and items of this index have a {self.form!r}.")
+            raise ValueError(
+                f"Queries and items of this index must have the field {self.form!r}."
+            )
         return getattr(self, f"_read_{self.form}")(values)
 
     def _read_text(self, values):
@@ -184,4 +186,4 @@ def as_metadata(rows, like):
         return type(like)(rows, schema=like.schema)
     except Exception as error:
         # pandas and polars raise errors of many types.
-        raise ValueError(f"metadata has values of other types: {error}.") from error
+        raise ValueError(f"metadata has values of the wrong type: {error}.") from error

@@ -1,4 +1,4 @@
-"""Schemas of the requests that the served indexes take, for their description."""
+"""Schemas of the requests that the served indexes accept, for OpenAPI."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ TYPES = {"number": "number", "text": "string", "boolean": "boolean"}
 
 
 class Input(NamedTuple):
-    """Queries, items and filters that an index takes.
+    """Queries, items and filters that an index accepts.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Input(NamedTuple):
 
 
 def restrict(schemas, inputs):
-    """Restrict the schemas of requests to those that some indexes take.
+    """Restrict the schemas of requests to the inputs of the given indexes.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def restrict(schemas, inputs):
 
 
 def _restrict_items(schemas, inputs):
-    """Restrict the items to add: all of them have ids, or none."""
+    """Restrict the items to add: either all of them have ids, or none."""
     item = schemas["Item"]
     schemas["Item"] = _join([_describe_item(item, taken) for taken in inputs])
     numbered = [taken for taken in inputs if taken.is_numbered]

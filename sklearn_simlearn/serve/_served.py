@@ -1,4 +1,4 @@
-"""An index of the service: searches, changes, and loading again."""
+"""Index of the service: searches, changes, and reloading."""
 
 import logging
 import re
@@ -30,11 +30,11 @@ N_PARTS = 30
 
 
 class UnknownIdError(ValueError):
-    """Raised if the item that a query names does not exist."""
+    """Raised if there is no item with the id in a request."""
 
 
 class ServedIndex:
-    """An index and its journal. All methods may be called from several threads.
+    """Index and its journal. All methods may be called from several threads.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class ServedIndex:
         Types in the stored estimator to trust, as for `SimilarityIndex.load`.
 
     is_writable : bool
-        Accept changes, and write them to the journal of the folder.
+        Whether to accept changes, and write them to the journal of the folder.
 
     max_pixels : int
         Largest number of pixels of a photograph.
@@ -109,8 +109,8 @@ class ServedIndex:
     def refresh(self, force=False):
         """Load the index again if another one was saved in the folder.
 
-        Requests that are running complete with the previous index. If the new index
-        cannot be loaded, the previous one is served further.
+        Running requests complete with the previous index. If the new index cannot be
+        loaded, the previous index stays in service.
         """
         if self._folder is None:
             return
@@ -344,10 +344,12 @@ class ServedIndex:
         X, n_items = reader.read(request.items), len(request.items)
         ids = [item.id for item in request.items if item.id is not UNSET]
         if len(ids) not in (0, n_items):
-            raise ValueError("Give ids to all items of a request, or to none.")
+            raise ValueError("Either all items of a request must have ids, or none.")
         rows = [item.metadata for item in request.items if item.metadata is not UNSET]
         if len(rows) not in (0, n_items):
-            raise ValueError("Give metadata to all items of a request, or to none.")
+            raise ValueError(
+                "Either all items of a request must have metadata, or none."
+            )
         metadata = rows or None
         with index._changing():
             table = index._state.metadata
@@ -380,12 +382,12 @@ class ServedIndex:
 
 
 def _lacks_samples(index, queries):
-    """Return whether a query is an item of which only the encoding is stored."""
+    """Return True if a query is an item whose original is not stored."""
     return index._state.raw is None and any(query.id is not UNSET for query in queries)
 
 
 def _check_symmetric(index, groups):
-    """Raise unless an encoded item is also the encoding of this item as a query."""
+    """Raise unless items are encoded in the same way as queries."""
     if groups is not None or not is_symmetric(index):
         raise ValueError(
             "This index cannot be searched by ids: it encodes queries and items "
@@ -395,7 +397,7 @@ def _check_symmetric(index, groups):
 
 
 def is_symmetric(index):
-    """Return whether queries are encoded as items are."""
+    """Return True if queries and items are encoded in the same way."""
     model = index._model
     if model.has_two_sides:
         return False
@@ -431,7 +433,7 @@ def _read_id(text, ids):
 
 
 def _find_rows(index, ids):
-    """Return the rows of items; raise if there is no item of an id."""
+    """Return the rows of items; raise if an id is unknown."""
     rows = index._state.ids.find(ids)
     for id_, row in zip(ids, rows, strict=True):
         if row < 0:

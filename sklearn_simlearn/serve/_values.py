@@ -1,4 +1,4 @@
-"""Values of metadata as values that JSON can represent, and columns for filters."""
+"""Conversion of metadata to JSON, and descriptions of columns for filters."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
@@ -11,7 +11,7 @@ from sklearn_simlearn.serve._messages import Column
 # Largest number of values of a column that the description of an index lists.
 MAX_VALUES = 50
 
-# Types of values that JSON represents without a change.
+# Types of values that JSON represents without conversion.
 PLAIN = (str, bool, int, type(None))
 
 
@@ -28,7 +28,7 @@ def as_rows(table):
 
 
 def as_json(value):
-    """Return a value as one that JSON can represent."""
+    """Convert a value to one that JSON can represent."""
     value = as_plain(value)
     if isinstance(value, PLAIN):
         return value
