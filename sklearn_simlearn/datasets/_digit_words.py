@@ -23,16 +23,16 @@ Handwritten digits as bags of visual words
 
 :Number of images: 1797
 :Number of words: {n_words}
-:Words in an image: {n_nonzero:.0f} different ones on average
+:Different words per image: {n_nonzero:.0f} on average
 :Classes: the digits 0 to 9, about 180 images each
 
 The images are the test part of the Optical Recognition of Handwritten Digits data
 of E. Alpaydin and C. Kaynak (UCI Machine Learning Repository, 1998), 8 x 8 pixels
-of 17 grey levels, as :func:`sklearn.datasets.load_digits` gives them. The 36
-overlapping patches of 3 x 3 pixels in an image are centred, patches with a standard
-deviation below one grey level are dropped as background, and the others are scaled
-to unit length. k-means groups them into visual words; an image is the histogram of
-its words.
+of 17 grey levels, from :func:`sklearn.datasets.load_digits`. An image has 36
+overlapping patches of 3 x 3 pixels, which are centred. Patches with a standard
+deviation below one grey level are dropped as background. The others are scaled to unit
+length. k-means groups the patches into visual words. An image is represented by the
+histogram of its words.
 """
 
 
@@ -138,8 +138,8 @@ def _count_words(n_words, position):
     image_of, descriptors = _describe(images, position)
     rng = check_random_state(0)
     chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # Only one thread: the order of summation would depend on the threads, and the last
-    # bits of a mean decide about patches between two words.
+    # Use one thread: with more, the order of summation would vary, and the last bits of
+    # a mean can change the word of a patch.
     with threadpool_limits(limits=1):
         kmeans = KMeans(n_words, n_init=1, max_iter=20, random_state=rng)
         word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)

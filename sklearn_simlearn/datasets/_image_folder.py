@@ -1,4 +1,4 @@
-"""Photographs of the user, listed in a folder or a table."""
+"""List of photographs in a folder or a table."""
 
 import csv
 import os
@@ -30,7 +30,7 @@ def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False)
         empty label marks a distractor.
 
     return_X_y : bool, default=False
-        Return ``(data, target)`` instead.
+        If True, return ``(data, target)`` instead of a Bunch.
 
     Returns
     -------
@@ -38,9 +38,9 @@ def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False)
         Dictionary-like object, with the following attributes.
 
         data : ndarray of shape (n_images,), dtype str
-            Names of the files. Of a folder, those that end in .jpg, .jpeg, .png, .tif,
-            .tiff, .webp, .bmp or .gif, ordered by their path as a sequence of names;
-            hidden files and folders are skipped. Of a CSV file, all files in its order.
+            Names of the files. For a folder, the files that end in .jpg, .jpeg, .png,
+            .tif, .tiff, .webp, .bmp or .gif, sorted by path; hidden files and folders
+            are skipped. For a CSV file, all files in its order.
         target : ndarray of shape (n_images,), dtype int
             Number of the class, -1 for a distractor.
         target_names : ndarray of shape (n_classes,), dtype str

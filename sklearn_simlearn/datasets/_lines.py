@@ -1,4 +1,4 @@
-"""Lines of untrusted text files, with bounded memory and errors that name the line."""
+"""Reader of untrusted text files, with bounded memory and errors that name the line."""
 
 import gzip
 import json
@@ -97,7 +97,7 @@ class TextFile:
             except ValueError as error:  # a number with thousands of digits
                 self.fail(f"not JSON that can be read ({error})")
             if not isinstance(value, dict):
-                self.fail(f"a JSON {type(value).__name__}, not an object in braces")
+                self.fail(f"a JSON {type(value).__name__} instead of an object")
             yield value
 
     def get_text(self, values: dict[str, Any], key: str) -> str:

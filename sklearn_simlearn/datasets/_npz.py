@@ -1,4 +1,4 @@
-"""Data of the user from an .npz file."""
+"""Reader of samples and labels in .npz files."""
 
 import io
 import math
@@ -57,7 +57,7 @@ def load_npz(
     - labels under ``y``, integers or strings in one dimension, or a relevance matrix
       in two; a sparse relevance matrix is stored as ``y_data``, ``y_indices``,
       ``y_indptr`` and ``y_shape``;
-    - if only some samples are to be queries, booleans under ``query_mask``.
+    - booleans under ``query_mask``, if only some samples are queries.
 
     Other keys are ignored. Nothing is unpickled, so untrusted files cannot run code. A
     small file that expands to more than `max_bytes` raises an error.
@@ -73,7 +73,8 @@ def load_npz(
         removes the limit.
 
     require_target : bool, default=True
-        Raise an error if the file has no ``y``. Pass False for files of queries.
+        Whether to raise an error if the file has no ``y``. Pass False for files of
+        queries.
 
     Returns
     -------
@@ -195,7 +196,7 @@ class _Arrays:
         with self.damage_named(key), self.archive.open(member) as stream:
             stream.read(head.tell())
             # zipfile returns at most the declared number of bytes, and checks the
-            # checksum at the end. Memory is written as bytes arrive. So a file that
+            # checksum at the end. Memory is written as bytes arrive, so a file that
             # declares more bytes than it has does not use more memory.
             for start in range(0, n_bytes, PIECE):
                 piece = memoryview(content)[start : start + PIECE]
@@ -323,7 +324,7 @@ def _read_csr(arrays, prefix):
         arrays.fail(
             prefix + "indptr", f"has {len(indptr)} entries for {shape[0]} rows", remedy
         )
-    # Values are compared, because a difference of unsigned integers is never negative.
+    # Compare values, because a difference of unsigned integers is never negative.
     if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
         arrays.fail(prefix + "indptr", "does not ascend from 0", remedy)
     for part in ("data", "indices"):
@@ -367,17 +368,17 @@ def load_named_vectors(
         document_vectors.
 
     max_bytes : int or None, default=2**33
-        Most bytes that the arrays may take in memory.
+        Limit of the memory of the arrays, in bytes.
 
     Returns
     -------
     find : callable
         ``find(side, ids)`` returns the vectors of some ids; `side` is "query" or
-        "document". An unknown id raises.
+        "document". An unknown id raises an error.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; check the path.")
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
     sides = {}
     with path.open("rb") as file:
         arrays = _Arrays(path, file, max_bytes)

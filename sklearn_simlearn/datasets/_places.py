@@ -1,4 +1,4 @@
-"""Photographs of places, several views of each spot, and their visual words."""
+"""Data set of photographs of places, with several views of each spot."""
 
 from functools import lru_cache
 from importlib import resources
@@ -54,7 +54,7 @@ Photographs of places
 
 :Number of photographs: 345, of 96 x 128 pixels, in colour
 :Number of words: {n_words}
-:Words in a photograph: {n_nonzero:.0f} different ones on average
+:Different words per photograph: {n_nonzero:.0f} on average
 :Places: 23, indoors and outdoors
 :Spots: 69, three directions at each place, 120 degrees apart
 :Views: 5 of each spot
@@ -70,9 +70,10 @@ in the public domain. Fifteen are from the npm package @pmndrs/assets 1.7.0 (512
 pixels, CC0 1.0), eight from the package bpy 5.0.1 of Blender on PyPI (1024 x 512, by
 Greg Zaal, CC0). A panorama shows all directions from one point.
 ``benchmarks/embedded_data.py`` of the source distribution computes the views from it by
-central projection, exposure by the mean of the frame and conversion to sRGB. So light,
-colours and details are those of real photographs, but rotation, zoom and exposure are
-computed. The camera is at the same point for all views of a place, and nothing moves.
+central projection, exposure by the mean of the frame and conversion to sRGB. Light,
+colours and details are therefore those of real photographs; rotation, zoom and exposure
+are computed. The camera is at the same point for all views of a place, and nothing
+moves.
 
 The words describe patches of 18 x 18 grey pixels every 6 pixels: square roots of
 histograms of the gradient's orientation (8 bins) in 3 x 3 cells. k-means groups the
@@ -190,8 +191,8 @@ def _count_words(n_words):
     image_of, descriptors = _describe(images)
     rng = check_random_state(0)
     chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # Only one thread: the order of summation would depend on the threads, and the last
-    # bits of a mean decide about patches between two words.
+    # Use one thread: with more, the order of summation would vary, and the last bits of
+    # a mean can change the word of a patch.
     with threadpool_limits(limits=1):
         kmeans = KMeans(n_words, init="random", n_init=1, max_iter=10, random_state=rng)
         word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)

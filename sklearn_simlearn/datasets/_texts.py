@@ -1,4 +1,4 @@
-"""Texts of the user from a table, with or without labels."""
+"""Reader of texts in tables, with or without labels."""
 
 import csv
 import os
@@ -50,10 +50,10 @@ def load_texts(
     Parameters
     ----------
     path : str or path-like
-        The file, in UTF-8. ``.csv`` and ``.tsv`` are tables with a header line, the
-        columns separated by commas and tabs; ``.jsonl`` and ``.ndjson`` hold a JSON
-        object per line. The file may be compressed with gzip; then its name ends in
-        ``.gz``.
+        The file, in UTF-8. ``.csv`` and ``.tsv`` are tables with a header line, whose
+        columns are separated by commas or tabs. ``.jsonl`` and ``.ndjson`` hold one
+        JSON object per line. The file may be compressed with gzip; then its name ends
+        in ``.gz``.
 
     text : str, default="text"
         Column, or key, of the texts.
@@ -137,7 +137,7 @@ def load_texts(
         others.append({name: row[name] for name in row if name not in columns})
         file.budget.take(file.path, VALUE_COST * len(others[-1]))
     if not texts:
-        raise ValueError(f"{file.path} does not hold texts.")
+        raise ValueError(f"{file.path} contains no texts.")
     data = Bunch(texts=texts, target=None, target_names=None, ids=None, metadata=None)
     if any(others):
         data.metadata = others if delimiter is None else _convert(others)

@@ -12,13 +12,13 @@ from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 # Size of the scratch memory of a block of images, in cells of about 20 bytes. Another
-# value changes the order of the random numbers and so the data.
+# value changes the order of the random numbers, and therefore the data.
 BLOCK_SIZE = 1 << 18
 
 N_REDRAWS = 20  # redraws of the repeated words of an object; most need fewer
 
-# Groups are at different points of the integer lattice. So the distance of words is at
-# most 0.4 within a group and at least 0.6 between groups.
+# Groups are at different points of the integer lattice. With this radius, the distance
+# of words is at most 0.4 within a group and at least 0.6 between groups.
 GROUP_RADIUS = 0.2
 
 
@@ -241,8 +241,8 @@ class _Zipf:
         self.frequency = scaled / n_words
         self.keep = np.append(1 - borrowed, scaled[n_frequent:])
         self.alias = np.append(np.arange(1, n_frequent + 1), donor)
-        # Due to rounding, the last words may lack a tiny amount that no word is left to
-        # give.
+        # Due to rounding, the last words may lack a tiny amount for which no surplus is
+        # left.
         self.alias = np.minimum(self.alias, n_frequent - 1).astype(np.int32)
 
     def draw(self, size, rng):

@@ -117,7 +117,7 @@ def nested(depth):
 BAD_OBJECTS = {
     "an empty line": (b"\n", "the line is empty"),
     "not JSON": (b'{"_id": "d9", "text": "cut\n', "not JSON .Invalid control"),
-    "an array": (b"[1]\n", "a JSON list, not an object"),
+    "an array": (b"[1]\n", "a JSON list instead of an object"),
     "no id": (b'{"text": "x"}\n', "'_id' is missing; the line has 'text'"),
     "an empty id": (b'{"_id": "", "text": "x"}\n', "the id is empty"),
     "an id that is a truth value": (b'{"_id": true, "text": "x"}\n', "of type bool"),
