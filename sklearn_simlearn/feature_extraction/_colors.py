@@ -14,14 +14,15 @@ class ColorHistograms(ImageVectors):
     r"""Histograms of hue, saturation and brightness, in the image and in its cells.
 
     An image is scaled to a square. Its colours are counted in the whole image and in
-    the cells of grids, so that the vector contains which colours an image has and
-    roughly where [1]_. Nothing is learned, and an image takes less than a millisecond.
+    the cells of grids, so the vector describes the colours of an image and their
+    approximate positions [1]_. Nothing is learned. An image takes less than a
+    millisecond.
 
     The vector consists of the square roots :math:`\sqrt{h_{cb} / n}` of the relative
     frequencies :math:`h_{cb}` of the colours :math:`b` in the cells :math:`c` of a grid
-    with :math:`n` cells. So the inner product of two vectors is the sum over the grids
-    of the mean Bhattacharyya coefficient of their cells, and all vectors have the same
-    length.
+    with :math:`n` cells. The inner product of two vectors is therefore the sum over the
+    grids of the mean Bhattacharyya coefficient of their cells. All vectors have the
+    same length.
 
     Parameters
     ----------

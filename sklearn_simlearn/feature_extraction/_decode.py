@@ -1,8 +1,8 @@
 """Decoding of images, with checks of the bytes before the decoder reads them.
 
 The headers are read here for two reasons: to check the size of a picture before memory
-is allocated, and to find what OpenCV does not report, which is truncated and damaged
-files and the orientation of pictures with transparency.
+is allocated, and to find faults and properties that OpenCV does not report: truncated
+and damaged files, and the orientation of pictures with transparency.
 """
 
 import re

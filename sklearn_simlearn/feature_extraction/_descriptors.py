@@ -83,7 +83,8 @@ def check_descriptors(X, n_components: int | None = None, *, join: bool = True):
         Required number of components; any number if None.
 
     join : bool, default=True
-        Concatenate the arrays of several images; otherwise use them without a copy.
+        Whether to concatenate the arrays of several images. Otherwise they are used
+        without a copy.
 
     Returns
     -------

@@ -21,7 +21,7 @@ MIN_CONTRAST = 0.2
 
 
 class GistDescriptors(ImageVectors):
-    r"""Gist descriptors of images: texture by frequency, orientation and place.
+    r"""Gist descriptors of images: texture by frequency, orientation and position.
 
     An image is scaled to a square of grey pixels, and its local contrast is normalised.
     The magnitudes of Gabor filters of several scales and orientations are averaged over
@@ -111,7 +111,7 @@ class GistDescriptors(ImageVectors):
         shrinks = min(pixels.shape) > size
         how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
         square = cv2.resize(pixels, (size, size), interpolation=how)
-        # Reflected borders, as the Fourier transform continues the image periodically.
+        # Reflect the borders, because the Fourier transform is periodic.
         border = size // 4
         padded = np.pad(square.astype(np.float64), border, mode="symmetric")
         spectrum = fft.fft2(normalize_contrast(padded))
@@ -127,10 +127,10 @@ class GistDescriptors(ImageVectors):
 
 
 def normalize_contrast(pixels: np.ndarray) -> np.ndarray:
-    """Return differences of the log brightness to the surroundings, by their contrast.
+    """Return the log brightness minus that of the surroundings, divided by contrast.
 
-    The surroundings are a Gaussian low-pass filter that halves amplitudes at `CUTOFF`
-    cycles per image.
+    A Gaussian low-pass filter, which halves amplitudes at `CUTOFF` cycles per image,
+    computes the brightness of the surroundings.
     """
     radius, _ = _polar_frequencies(len(pixels))
     low_pass = np.exp2(-((radius * len(pixels) / CUTOFF) ** 2))
@@ -151,7 +151,7 @@ def make_filters(size: int, orientations: tuple[int, ...]) -> np.ndarray:
     Returns
     -------
     filters : ndarray of shape (n_filters, size, size), dtype float64
-        In the order of frequencies of SciPy. The array is shared and read-only.
+        Filters in SciPy's order of frequencies. The array is shared and read-only.
     """
     radius, angle = _polar_frequencies(size)
     filters = []

@@ -1,4 +1,4 @@
-"""Images in files, bytes or arrays as a sequence."""
+"""Sequence of images in files, bytes or arrays."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -201,7 +201,7 @@ class ImageSequence(Sequence):
             Number of threads.
 
         verbose : bool, default=False
-            Show the progress on a terminal.
+            Whether to show the progress on a terminal.
 
         doing : str, default="images"
             Label of the progress.
@@ -223,7 +223,7 @@ class ImageSequence(Sequence):
             Number of threads.
 
         verbose : bool, default=False
-            Show progress.
+            Whether to show the progress on a terminal.
 
         Returns
         -------

@@ -226,11 +226,11 @@ class LocalFeatures:
     # -- storage --
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Store the features in a folder. Replace those that the folder holds.
+        """Store the features in a folder. Replace features that the folder holds.
 
         A process that opens the folder during a save sees either the old or the new
-        features. A save that is interrupted keeps the old ones. Arrays are stored as
-        .npy files with checksums; nothing is pickled.
+        features. If a save is interrupted, the old features are kept. Arrays are stored
+        as .npy files with checksums; nothing is pickled.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class LocalFeatures:
         """
         if (Path(folder) / HEADER).exists() and not _holds_features(folder):
             raise ValueError(
-                f"{folder} does not hold local features, but for example an index. "
+                f"{folder} holds other data than local features, such as an index. "
                 "Save the features in another folder."
             )
         write_folder(folder, {"kind": KIND}, self._to_arrays())
@@ -254,7 +254,7 @@ class LocalFeatures:
     ) -> Self:
         """Open features that `save` stored.
 
-        Everything but the descriptors is read and checked. Nothing is unpickled.
+        All arrays except the descriptors are read and checked. Nothing is unpickled.
 
         Parameters
         ----------
@@ -262,12 +262,12 @@ class LocalFeatures:
             The folder.
 
         mmap : bool, default=True
-            Map the arrays into memory instead of reading them. They may be larger than
-            the memory.
+            Whether to map the arrays into memory instead of reading them. Then they may
+            be larger than the memory.
 
         verify : bool, default=False
-            Check the checksums of memory-mapped descriptors, too, which reads them
-            once. Without `mmap`, they are always checked.
+            Whether to check the checksums of memory-mapped descriptors, too. This reads
+            all descriptors. Without `mmap`, they are always checked.
 
         Returns
         -------
@@ -312,7 +312,7 @@ def _check_offsets(offsets):
     offsets = np.asarray(offsets)
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
         raise ValueError(
-            "offsets must be integers in one dimension, one more than the images; got "
+            "offsets must be a one-dimensional array of n_images + 1 integers; got "
             f"{offsets.dtype} of shape {offsets.shape}."
         )
     # Values are compared, because a difference of unsigned integers is never negative.

@@ -26,20 +26,20 @@ class ONNXDescriptors(ImageVectors):
     Parameters
     ----------
     model_path : path-like
-        The file.
+        File of the network.
 
     layer : str or None, default=None
-        Name of an output or of any value inside the network. If None, the first output.
-        A value that is not an output requires the package onnx.
+        Name of an output, or of any value inside the network. If None, the first
+        output. A value that is not an output requires the package onnx.
 
     image_size : int, default=224
         Height and width of the input, if the network does not fix them.
 
     mean : sequence of float, default=(0.485, 0.456, 0.406)
-        Values that are subtracted from red, green and blue, which are from 0 to 1.
+        Values that are subtracted from red, green and blue, which range from 0 to 1.
 
     std : sequence of float, default=(0.229, 0.224, 0.225)
-        Values by which red, green and blue are divided after that.
+        Values by which red, green and blue are divided after the subtraction.
 
     batch_size : int, default=32
         Number of images per batch, if the network does not fix it.
@@ -54,9 +54,9 @@ class ONNXDescriptors(ImageVectors):
 
     Notes
     -----
-    A fitted transformer opens the file when it is used, also after it was stored and
-    loaded again. If the file was replaced by another one since the fit, `transform`
-    raises an error.
+    A fitted transformer opens the file when it is used, even after the transformer was
+    stored and loaded. If the file has changed since the fit, `transform` raises an
+    error.
     """
 
     _parameter_constraints: dict = {
@@ -178,8 +178,9 @@ class ONNXDescriptors(ImageVectors):
         (out,) = session.run([wanted], {entry.name: colors})
         if np.ndim(out) == 0 or len(out) != len(colors):
             raise ValueError(
-                f"{wanted!r} of {self.model_path} is not a value per image: its shape "
-                f"is {np.shape(out)} for {len(colors)} images. Choose another layer."
+                f"{wanted!r} of {self.model_path} does not have one row per image: its "
+                f"shape is {np.shape(out)} for {len(colors)} images. Choose another "
+                "layer."
             )
         out = np.asarray(out, dtype=np.float32)[:n_images]
         if out.ndim == 4:
@@ -232,7 +233,7 @@ def _compute_digest(path):
     files = [Path(path)]
     for place in sorted(places):
         files.append(files[0].parent / place)
-        # The network may come from others, and name any file of the machine.
+        # An untrusted network could name any file of the machine.
         is_outside = Path(place).is_absolute() or ".." in Path(place).parts
         if is_outside or not files[-1].is_file():
             raise ValueError(

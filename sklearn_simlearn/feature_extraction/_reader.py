@@ -1,4 +1,4 @@
-"""The reader of images, and the base of the transformers that take images."""
+"""Reader of images, and base of the transformers that take images."""
 
 from collections.abc import Callable, Iterator
 from numbers import Integral
@@ -72,7 +72,7 @@ class ImageTransformer(DocLinkMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _prepare(self) -> None:
-        """Check what depends on several parameters or on files; set attributes."""
+        """Check combinations of parameters and files; set attributes."""
 
     def _map(
         self, X: Any, function: Callable, doing: str, mode: str = "rgb"
@@ -125,9 +125,9 @@ class ImageReader(ImageTransformer):
     Parameters
     ----------
     max_size : int or None, default=1024
-        Largest number of pixels along a side. Larger images are scaled down, because
-        SIFT takes seconds and gigabytes for the pictures of a camera. None keeps the
-        original size.
+        Largest number of pixels along a side. Larger images are scaled down: SIFT would
+        take seconds and gigabytes for a picture of a camera. None keeps the original
+        size.
 
     on_error : {"raise", "warn", "skip"}, default="raise"
         Behaviour if images cannot be read: raise an :class:`UnreadableImagesError`,

@@ -19,17 +19,17 @@ class LocalDescriptors(ImageTransformer):
     Parameters
     ----------
     max_features : int, default=1000
-        Largest number of features per image. The strongest ones are kept. Several
+        Largest number of features per image. The strongest features are kept. Several
         features with different orientations may have the same position.
 
     descriptor : {"rootsift", "sift"}, default="rootsift"
-        "rootsift" divides descriptors by their sum and takes square roots, so that
-        their Euclidean distance is the Hellinger distance of the originals, which ranks
-        better [1]_; the type is float32. "sift" keeps the original descriptors in
-        uint8, which need a quarter of the memory.
+        "rootsift" divides descriptors by their sum and takes square roots. Their
+        Euclidean distance is then the Hellinger distance of the original descriptors,
+        which ranks better [1]_. The type is float32. "sift" keeps the original
+        descriptors in uint8, which take a quarter of the memory.
 
     contrast_threshold : float, default=0.04
-        Features with a lower contrast are dropped. Smaller values give more features.
+        Smallest contrast of a feature. Smaller values give more features.
 
     References
     ----------
@@ -110,7 +110,7 @@ class LocalDescriptors(ImageTransformer):
         keypoints, descriptors = sift.detectAndCompute(pixels, None)
         if descriptors is None:
             return size, np.zeros((0, 4)), np.zeros((0, N_COMPONENTS), dtype=dtype)
-        # OpenCV returns all features that are as strong as the last one.
+        # OpenCV also returns further features that are as strong as the last one.
         response = np.array([point.response for point in keypoints])
         kept = np.sort(np.argsort(-response, kind="stable")[: self.max_features])
         points = [(*p.pt, p.size, p.angle) for p in (keypoints[i] for i in kept)]

@@ -20,7 +20,7 @@ from sklearn_simlearn.feature_extraction._descriptors import (
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
 from sklearn_simlearn.feature_extraction._vocabulary import fit_vocabulary
 
-MAX_POINTS = 100_000  # descriptors of which the covariance is taken
+MAX_POINTS = 100_000  # largest number of descriptors for the covariance
 N_BALANCINGS = 10  # iterations for the democratic weights, as in the paper
 
 
@@ -34,11 +34,11 @@ class TriangulationEmbedding(DescriptorTransformer):
         \qquad \phi(x) = \Lambda^{-1/2} U^T (R(x) - \bar{R}),
 
     where :math:`\bar{R}` and :math:`U \Lambda U^T` are the mean and the covariance of
-    :math:`R` over the training descriptors. As many axes as a descriptor has
-    components, those of the largest variances, are left out. The vector of an image is
-    the sum of all :math:`\phi(x)`, scaled to unit length and multiplied by weights
-    :math:`\lambda_x`. With these, all descriptors contribute equally to the similarity
-    of the image with itself:
+    :math:`R` over the training descriptors. The axes with the largest variances are
+    left out; their number is the number of components of a descriptor. Each
+    :math:`\phi(x)` is scaled to unit length and multiplied by a weight
+    :math:`\lambda_x`; their sum is the vector of the image. With these weights, all
+    descriptors contribute equally to the similarity of the image with itself:
 
     .. math:: \lambda_x \sum_z \lambda_z \max(0, \phi(x)^T \phi(z)) = 1.
 
@@ -52,7 +52,7 @@ class TriangulationEmbedding(DescriptorTransformer):
         components are unchanged.
 
     max_iter : int, default=20
-        Iterations of k-means.
+        Largest number of iterations of k-means.
 
     backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means, as in :class:`VisualVocabulary`.
@@ -149,7 +149,7 @@ class TriangulationEmbedding(DescriptorTransformer):
         products /= n_points
         products -= np.outer(mean, mean)
         variances, axes = linalg.eigh(products, overwrite_a=True, check_finite=False)
-        # The rounding of directions to float32 has smaller variances.
+        # Smaller variances are due to the rounding of directions to float32.
         varies = variances > width * np.finfo(np.float32).eps ** 2 * variances[-1]
         varies[-n_components:] = False
         if not varies.any():

@@ -19,14 +19,14 @@ from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
 N_PATTERNS = 59
 RADIUS = 2
 
-# An image is scaled down until it has fewer blocks than this.
+# Number of blocks below which an image is not scaled down further.
 MIN_BLOCKS = 10
 
 # Number of pixels of each training image from which the palette is learned.
 PALETTE_PIXELS = 1000
 
-# Smallest difference of two brightnesses that counts. The error of interpolation in
-# single precision is a tenth of it.
+# Smallest difference of brightness that counts. It is ten times the error of
+# interpolation in single precision.
 TOLERANCE = 1e-3
 
 # Number of pixels that are compared with the palette at a time.
@@ -60,7 +60,7 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, ImageTransformer):
         Size of the palette.
 
     max_iter : int, default=20
-        Iterations of k-means.
+        Largest number of iterations of k-means.
 
     backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means, as in :class:`VisualVocabulary`.

@@ -58,11 +58,11 @@ class VLAD(DescriptorTransformer):
         components are unchanged.
 
     intra_normalize : bool, default=True
-        Scale each :math:`v_i` to unit length, so that all words have the same weight
-        [2]_. The whole vector always has unit length.
+        Whether to scale each :math:`v_i` to unit length, so that all words have the
+        same weight [2]_. The whole vector always has unit length.
 
     max_iter : int, default=20
-        Iterations of k-means.
+        Largest number of iterations of k-means.
 
     backend : {"auto", "faiss", "sklearn"}, default="auto"
         Library for k-means, as in :class:`VisualVocabulary`.
@@ -149,8 +149,7 @@ class VLAD(DescriptorTransformer):
         n_images = len(offsets) - 1
         width = self._n_features_out // self.n_vocabularies
         V = np.empty((n_images, self.n_vocabularies, width), dtype=np.float32)
-        # A step holds the sums in float32, and a copy of them while they are
-        # normalised.
+        # A step stores the sums in float32, and a copy of them during normalisation.
         step = get_chunk_n_rows(8 * width, max_n_rows=n_images)
         for i, vocabulary in enumerate(self.vocabularies_):
             for start in range(0, n_images, step):

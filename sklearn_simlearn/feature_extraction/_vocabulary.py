@@ -78,7 +78,7 @@ class VisualVocabulary(DescriptorTransformer):
         distances between training descriptors and their nearest words.
 
     max_iter : int, default=20
-        Iterations of k-means.
+        Largest number of iterations of k-means.
 
     points_per_word : int or None, default=256
         Largest number of training descriptors per word for k-means, drawn at random. If

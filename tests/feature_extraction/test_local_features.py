@@ -165,8 +165,8 @@ def test_damage_is_found(tmp_path, name):
     [
         ({"offsets": [0, 2, 1, 9, 9]}, "never descend"),
         ({"offsets": [1, 2, 3, 4, 9]}, "start at 0"),
-        ({"offsets": np.array([], dtype=int)}, "one more than the images"),
-        ({"offsets": [0.0, 9.0]}, "must be integers"),
+        ({"offsets": np.array([], dtype=int)}, "array of n_images"),
+        ({"offsets": [0.0, 9.0]}, "n_images . 1 integers"),
         ({"offsets": np.array([0, 5, 3, 4, 9], dtype=np.uint64)}, "never descend"),
         ({"x": [1.0]}, "x must hold 9 numbers"),
         ({"x": ["a"] * 9}, "x must hold 9 numbers"),
