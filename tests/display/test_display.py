@@ -159,7 +159,7 @@ def test_from_estimators_and_predictions(kind, cosine):
     assert display.n_queries == single.n_queries == direct.n_queries == 60
     reports = {"idf": metrics.retrieval_report(learner, X, y, k=np.arange(1, 10))}
     assert_allclose(kind.from_reports(reports).precision[0], single.precision)
-    with pytest.raises(ValueError, match=r"baselines names \['x'\], which are not"):
+    with pytest.raises(ValueError, match=r"baselines contains \['x'\], which are not"):
         kind.from_estimators({"idf": learner}, X, y, baselines=["x"])
 
 
@@ -398,8 +398,8 @@ def test_early_stopping_is_one_curve(max_iter, rng):
     ("kind", "message"),
     [
         (HoldoutDisplay, "has no hold-out to show"),
-        (WeightTableDisplay, "has no `weights_`: pass a fitted HistogramRankSVM"),
-        (AnglesDisplay, "has no `angles_`: pass a fitted AngularBilinearRanker"),
+        (WeightTableDisplay, "has no `weights_`. Pass a fitted HistogramRankSVM"),
+        (AnglesDisplay, "has no `angles_`. Pass a fitted AngularBilinearRanker"),
     ],
 )
 def test_learners_of_another_kind(kind, message, counts):
