@@ -47,9 +47,9 @@ class BuildKernels(build_ext):
         if self.compiler.compiler_type == "msvc":
             optimise, openmp = ["/O2"], ["/openmp"]
         else:
-            # Kernels do not use errno or floating-point traps. Without both, loops can
-            # be vectorised. The order of sums is kept and no product is fused into a
-            # sum, so that results do not depend on the instruction set.
+            # Kernels do not use errno or floating-point traps; without these, loops can
+            # be vectorised. The order of sums is kept, and products are not fused with
+            # sums, so that results do not depend on the instruction set.
             # Debugging symbols, which Python's flags request, would be five sixths of
             # the size of a kernel.
             optimise = ["-O3", "-fno-math-errno", "-fno-trapping-math"]

@@ -1,4 +1,4 @@
-"""A page in Chromium, used by clicks and keys."""
+"""Page in Chromium that tests use by clicks and keys."""
 
 import base64
 import importlib.util
@@ -16,14 +16,14 @@ spec = importlib.util.spec_from_file_location("check_pages", SCRIPT)
 check_pages = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(check_pages)
 
-# A folder for screenshots, to look at.
+# Folder for screenshots, to inspect them after a run.
 PICTURES = os.environ.get("SIMLEARN_SCREENSHOTS")
 
 KEYS = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "/": 191}
 
 
 class Page:
-    """The page in a browser, used as a person does: by clicks and keys."""
+    """Page in a browser, used as a person does: by clicks and keys."""
 
     def __init__(self, browser, url):
         self.browser = browser

@@ -17,7 +17,7 @@ from sklearn_simlearn.contract import check_learner
 
 
 class MeanWeights(SimilarityLearner):
-    """The smallest learner: features weighted by how often relevant samples share them.
+    """Small learner: features are weighted by how often relevant samples share them.
 
     `step` is called while it learns.
     """
@@ -39,7 +39,7 @@ def describe(weights):
 
 
 class Weighted(Encoder):
-    """Columns times weights, on the side of the queries."""
+    """Encoder that multiplies the columns of queries by weights."""
 
     def __init__(self, weights):
         self.weights = weights
@@ -107,7 +107,7 @@ def test_continuing_starts_from_the_old_state(counts):
 
 
 class Recorder:
-    """A callback that records its calls and can ask to stop."""
+    """Callback that records its calls and can ask to stop."""
 
     def __init__(self, stop=False):
         self.heard, self.stop = [], stop

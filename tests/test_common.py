@@ -20,8 +20,8 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 WITH_HOLDOUT = [learner for learner in LEARNERS if has_holdout(learner)]
 
-# Some of the data is noise, from which a learner rightly does not learn, some of the
-# settings are too cheap to converge, and some data has few classes.
+# Some of the data is noise, from which nothing can be learned. Some settings make too
+# few iterations to converge. Some data has few classes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No weights are better than 0"),
     pytest.mark.filterwarnings("ignore:The objective still falls"),
@@ -57,7 +57,7 @@ def test_sklearn_contract(estimator, check):
 
 @pytest.fixture
 def candidates(monkeypatch):
-    """Let every hold-out take a learned candidate. Lists what they chose.
+    """Let every hold-out choose a learned candidate; return the list of the choices.
 
     All samples are learned from and judged, in one fold, and the start finds nothing.
     """
@@ -75,7 +75,7 @@ def candidates(monkeypatch):
 
     def choose(self):
         choice = pick(self)
-        # Of noise some learners have no candidate to offer.
+        # For noise, some learners have no candidate.
         if len(self.measures[-1]) > 1:
             chosen.append(choice.candidate)
         return choice

@@ -26,7 +26,7 @@ MODULES = ["sklearn_simlearn"] + [
     for module in pkgutil.iter_modules(sklearn_simlearn.__path__)
     if not module.name.startswith("_")
 ]
-# The folder of a learner exports what the root exports.
+# The folder of a learner exports the same names as the root.
 MODULES[1:] = [
     module
     for module in MODULES[1:]
@@ -141,7 +141,7 @@ def find_pages():
 
 
 def test_every_block_of_python_runs():
-    """Python is a doctest, or is marked as using a package that is not installed."""
+    """Check that Python is a doctest, or is marked with a package that it needs."""
     for page in find_pages():
         text = page.read_text(encoding="utf-8")
         for block in re.finditer(r"^\.\. code-block:: python\n(.*)", text, re.M):

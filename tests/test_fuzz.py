@@ -1,4 +1,4 @@
-"""All storage states of data give the result of canonical dense float64 data."""
+"""Test that all storage states of data give the result of dense float64 data."""
 
 import warnings
 

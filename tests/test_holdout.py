@@ -1,4 +1,4 @@
-"""The hold-out: folds and choices."""
+"""Tests of the hold-out: folds and choices."""
 
 import re
 import warnings
@@ -63,7 +63,7 @@ def folds(y, holdout, seed=0):
 
 
 class Given(Encoder):
-    """Similarities that a function makes of the labels of both sides."""
+    """Encoder whose similarities are a function of the labels of both sides."""
 
     def __init__(self, function):
         self.function = function
@@ -172,7 +172,7 @@ def test_few_samples_are_held_out_by_turns(size, n_folds):
 
 
 def noisy_path(noises):
-    """Yield similarities that are the truth and noise; the start has the noise 1."""
+    """Yield similarities: the truth plus noise; the start has a noise of 1."""
 
     def similarities(noise):
         def compare(queries, items):
@@ -321,8 +321,10 @@ def test_similarities_that_differ_by_a_rounding_error_tie():
 
 
 def ranked(y, patterns):
-    """Similarities that rank the samples of a query's class by its pattern of 0 and 1,
-    and the remaining samples after them."""
+    """Similarities that follow the pattern of 0 and 1 of a query.
+
+    Samples of the query's class are ranked by its pattern, and the others after them.
+    """
     S = np.zeros((len(y), len(y)))
     for i, pattern in enumerate(patterns):
         others = np.arange(len(y)) != i

@@ -1,4 +1,4 @@
-"""Learners learn from judgements of queries against documents."""
+"""Test that learners learn from judgements of queries against documents."""
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_all_candidates_are_judged_in_all_folds(collection):
 
 @each_learner
 def test_statistics_are_those_of_the_documents(learner, collection):
-    # A word that all queries have and that does not occur in a document.
+    # A word that occurs in all queries, but in no document.
     Q, D, R = collection
     Q = Q.copy()
     Q[:, 39], D = 1, np.where(np.arange(40) == 39, 0, D)

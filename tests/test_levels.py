@@ -1,4 +1,4 @@
-"""Imports: a package imports from lower levels only."""
+"""Test that a package imports from lower levels only."""
 
 import ast
 import subprocess

@@ -152,7 +152,7 @@ def test_gain_is_over_the_best_baseline(embedded):
 
 
 def test_gains_and_p_values_are_the_same_everywhere(embedded):
-    """In the terminal, in the CSV file and in the report."""
+    """Check the terminal, the CSV file and the report."""
     out, _, folder = embedded
     page = (folder / "report.html").read_text(encoding="utf-8")
     for row in read_table(folder / "result.csv"):
@@ -229,7 +229,7 @@ def test_relevance_matrix_and_query_mask(tmp_path, user_file, words, capsys):
 
 
 class Failing(CosineSimilarity):
-    """Warns, then fails."""
+    """Estimator that warns, then fails."""
 
     def fit(self, X, y=None):
         warnings.warn("one\nline", stacklevel=1)
@@ -262,7 +262,7 @@ def test_a_row_that_fails_does_not_end_the_comparison(
 def test_the_advised_model_is_saved(
     user_file, words, leading, tmp_path, monkeypatch, capsys
 ):
-    """Even if another row ranks slightly better."""
+    """Check this even if another row ranks slightly better."""
     rows = [
         Row("cosine", lambda task: CosineSimilarity(use_idf=False), is_baseline=True),
         Row("slightly better", lambda task: leading(198)),
@@ -398,7 +398,7 @@ def start(arguments, redirection="", **options):
 
 
 def test_outputs_that_take_nothing(saved, user_file, tmp_path):
-    """Closed, full, and closed by the reader; all at once, to save time."""
+    """Try closed and full streams, and a closed pipe; all at once, to save time."""
     arguments = ["search", saved, user_file, "--output"]
     closed = start([*arguments, tmp_path / "closed.csv"], ">&-")
     reader = start([*arguments, tmp_path / "reader.csv"])
