@@ -183,7 +183,7 @@ OF_COUNTS |= {"UKbench words"}
 
 
 def strategy_inputs(n_per_class=100):
-    """Yield name, samples and labels of every set, embeddings also after PCA."""
+    """Yield name, samples and labels of every set; add embeddings after PCA."""
     for name in available_sets():
         X, y = load_set(name)
         if name == "UKbench VLAD":

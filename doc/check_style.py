@@ -87,6 +87,12 @@ PHRASES = {
     r"\b(?:lest|whence|thence|hitherto|herein|thereof|whereof|thereby)\b": (
         "use a usual word"
     ),
+    r"\bthreads over\b": 'write "number of threads"',
+    r"\balso (?:if|where|after)\b": 'write "even if" or "even after"',
+    r"(?:^|[.;] )(?-i:So) (?:the|an?|each|every|it)\b": 'write "therefore"',
+    r"(?:^|[.;:] )(?-i:Of) (?:an?|equal|several|those)\b": (
+        'write "for", "among" or "if there are several"'
+    ),
 }
 
 # Docstrings that begin with a clause.

@@ -139,9 +139,9 @@ NeighborsDisplay.from_predictions(
 # %%
 # Weights of photographs
 # ----------------------
-# The memory vector is about equally similar to all photographs of the query. A
-# photograph that is similar to many others, such as a photograph of a burst, therefore
-# has a low weight.
+# The memory vector is about equally similar to all photographs of the query. Therefore
+# a photograph that is similar to many others, such as those of a burst, has a low
+# weight.
 
 from sklearn_simlearn.display import GramDisplay
 

@@ -133,8 +133,8 @@ def like(rows, X):
 def largest(S: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the k largest cosines of each row, in ascending order.
 
-    Of equal cosines, the first are taken. Cosines are rounded first, so that dense and
-    sparse data, and all BLAS libraries, break ties in the same way.
+    Among equal cosines, the first are taken. Cosines are rounded first, so that dense
+    and sparse data, and all BLAS libraries, break ties in the same way.
     """
     S = np.round(S, 5 if S.dtype == np.float32 else 12)
     threshold = np.partition(S, S.shape[1] - k, axis=1)[:, [S.shape[1] - k]]

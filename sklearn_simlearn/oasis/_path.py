@@ -263,7 +263,7 @@ class Path:
     def _starts(self):
         """Return the metrics from which W starts, with shrinkages.
 
-        The identity comes last, since it takes the most time.
+        The identity is the slowest and comes last.
         """
         return [*((m, s) for s, m in product(SHRINKAGES, self.metrics)), (None, None)]
 

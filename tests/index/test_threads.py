@@ -43,8 +43,9 @@ def _frequent_switches():
 class Writer:
     """Index that is changed at random, with the expected result of each state.
 
-    The result of a state is recorded before the index enters the state. So the result
-    of a search is one of those from `n_done` at its start to the last one at its end.
+    The result of a state is recorded before the index enters the state. Therefore the
+    result of a search is one of those from `n_done` at its start to the last one at its
+    end.
     """
 
     def __init__(self, backend):

@@ -629,7 +629,7 @@ def test_candidates_come_first_and_the_rest_follows(words):
     np.testing.assert_array_equal(ids[:, :4], plain[:, 3::-1])
     np.testing.assert_array_equal(ids[:, 4:], plain[:, 4:])
     assert (np.diff(scores, axis=1) <= 0).all()
-    assert (scores[:, 4] < scores[:, 3]).all()  # also if the scores are sorted again
+    assert (scores[:, 4] < scores[:, 3]).all()  # even if the scores are sorted again
     np.testing.assert_allclose(np.diff(scores[:, 4:]), np.diff(plain_scores[:, 4:]))
     np.testing.assert_array_equal(
         index.set_params(rerank=[Reverse()]).search(X[:3], k=2)[1], ids[:, :2]

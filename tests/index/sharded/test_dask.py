@@ -1,4 +1,4 @@
-"""ShardedIndex: same results as one index, also if workers are lost; learning."""
+"""ShardedIndex: same results as one index, even if workers are lost; learning."""
 
 import gc
 import os
@@ -290,7 +290,7 @@ def test_upsert_and_results(client, points):
     assert_same(found, expected)
     assert isinstance(found, SearchResult)
     assert found.missing == []
-    # The metadata is that of the searched state, also after later changes.
+    # The metadata is that of the searched state, even after later changes.
     index.remove(index.ids_[:200]).compact()
     assert found.metadata == expected.metadata
     assert found.to_frame().equals(expected.to_frame())
