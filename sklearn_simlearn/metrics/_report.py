@@ -330,9 +330,9 @@ def _rank_rows(
     if ties == "trec":
         order = order_rows(run, documents)
     else:
-        relevant_first = np.ones(len(run.query), dtype=bool)
-        relevant_first[hits] = False
-        second = ~relevant_first if ties == "pessimistic" else relevant_first
+        is_irrelevant = np.ones(len(run.query), dtype=bool)
+        is_irrelevant[hits] = False
+        second = ~is_irrelevant if ties == "pessimistic" else is_irrelevant
         order = np.lexsort((second, -run.value, run.query))
     ordered = run.take(order)
     place = np.arange(len(order)) - np.searchsorted(ordered.query, ordered.query)
