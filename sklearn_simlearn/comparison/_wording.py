@@ -17,11 +17,6 @@ WIDTH = 80
 FEW_UNITS = 30
 
 
-# Ratio of times at which the advice mentions that queries take longer than those of the
-# best baseline.
-SLOW_QUERY = 5.0
-
-
 def explain(advice: Advice) -> list[str]:
     """Return the advice and its reasons as paragraphs."""
     remarks = [

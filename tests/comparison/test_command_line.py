@@ -310,6 +310,7 @@ def test_the_advised_model_is_saved(
         (["--output", "{data}/own"], "mine.npz: Not a directory"),
         (["--output", "{folder}/taken"], "taken.csv is a folder"),
         (["--output", "{folder}/" + 300 * "x"], "File name too long"),
+        (["--save", "{folder}/" + 300 * "x"], "File name too long"),
         (["--report", "{folder}"], "is a folder: choose another file"),
         (["--report", "{folder}/missing/a.html"], "missing: No such file or"),
         (["--save", "{data}"], "mine.npz is not a folder"),

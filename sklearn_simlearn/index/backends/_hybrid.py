@@ -64,8 +64,8 @@ class HybridItems(InvertedFile):
         Largest number of items per block of the inverted file, at most 65536.
     """
 
-    # Number of queries per call of the kernel. Their bounds take 12 MiB. It is a multiple
-    # of 6, since the kernel computes the bounds of 6 queries at a time.
+    # Number of queries per call of the kernel. Their bounds take 12 MiB. The kernel
+    # computes the bounds of 6 queries at a time, so this is a multiple of 6.
     _n_queries = 48
 
     # The scores of dense parts are similar, so few words can be skipped.
