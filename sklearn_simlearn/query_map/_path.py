@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
@@ -21,6 +22,9 @@ SHIFTS = (0.3, 0.6, 1.0)
 
 # Number of queries below which only the smallest shift is tried.
 FEW_QUERIES = 40
+
+# Share of non-zeros from which counts are learned from as dense rows.
+DENSE_FROM = 0.1
 
 # Shares of the steps after which the maps are candidates.
 CHECKPOINTS = (0.25, 1.0)
@@ -163,11 +167,17 @@ class Path:
     def _softmax(self, X, relevance, start, rng):
         if self.maps is None:
             return None
-        # Single precision takes half the time. Counts need double precision, so that
-        # dense and sparse storage give the same maps.
-        dtype = np.float32 if start.idf is None else np.float64
+        # Single precision takes half the time. Sparse counts need double precision, so
+        # that dense and sparse storage give the same maps.
+        rows, dtype = start.items(X), np.float32
+        if start.idf is not None:
+            n_stored = rows.nnz if issparse(rows) else np.count_nonzero(rows)
+            if n_stored < DENSE_FROM * rows.shape[0] * rows.shape[1]:
+                dtype = np.float64
+            elif issparse(rows):
+                rows = rows.toarray()
         return SoftmaxMaps(
-            start.items(X).astype(dtype, copy=False),
+            rows.astype(dtype, copy=False),
             relevance,
             both=self.maps == "both",
             alpha=self.alpha,
