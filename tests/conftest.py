@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import sys
 
-# Threads that wait for work sleep, so that other processes of the tests, and other
-# programs, can use the processors. The libraries read this when they are loaded.
+# Threads that wait for work sleep, so that other processes can use the processors. The
+# libraries read these variables when they are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
