@@ -8,41 +8,44 @@ from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.warn import StartKeptWarning, warn_user
 
-# Fewer classes do not show how a similarity ranks new classes.
+# Smallest number of classes. Fewer classes do not show how a similarity ranks new ones.
 MIN_CLASSES = 10
 
 # Share of the samples that `"samples"` holds out in a fold.
 SHARE = 0.2
 
-# Fewer queries with relevant documents do not show how new queries are ranked.
+# Smallest number of queries with relevant documents. Fewer queries do not show how new
+# queries are ranked.
 MIN_QUERIES = 10
 
 # Share of the documents that `"documents"` holds out in a fold.
 SHARE_OF_DOCUMENTS = 0.5
 
-# Documents that the held-out queries of a fold search: those judged for them, and a
-# sample of the others.
+# Largest number of documents that the held-out queries of a fold search: those judged
+# for them, and a sample of the others.
 MAX_DOCUMENTS = 20_000
 
-# Held-out samples of a fold that are searched.
+# Largest number of held-out samples of a fold that are searched.
 MAX_ROWS = 1000
 
-# `"samples"` adds folds until the folds have this number of held-out samples together,
-# so that the choice does not depend on a few samples.
+# Number of held-out samples of all folds, up to which `"samples"` adds folds, so that
+# the choice does not depend on a few samples.
 ENOUGH = 500
 
-# Held-out samples of all folds that query. More do not change the choice.
+# Largest number of held-out samples of all folds that query. More do not change the
+# choice.
 MAX_QUERIES = 1000
 
-# Rows to learn from that are searched as well, for precision at 1 with `"samples"`.
+# Largest number of rows to learn from that are also searched, for precision at 1 with
+# `"samples"`.
 MAX_OTHERS = 4000
 
 
 class Fold(NamedTuple):
     """Rows to learn from, and held-out rows that query and that are searched.
 
-    With labels the queries are among the items. `others` are rows to learn from that
-    are searched as well, for precision at 1.
+    With labels, the queries are among the items. `others` are rows to learn from that
+    are also searched, for precision at 1.
     """
 
     train: np.ndarray
@@ -54,7 +57,7 @@ class Fold(NamedTuple):
 def make_folds(
     relevance: Relevance, holdout: str, rng, max_rows: int = MAX_ROWS
 ) -> list[Fold]:
-    """Return the folds; none, with a warning, if classes or samples are too few."""
+    """Return the folds; an empty list, with a warning, if there is too little data."""
     if isinstance(relevance, JudgedRelevance):
         return _hold_out_queries(relevance, rng, with_documents=holdout == "documents")
     objects = relevance.objects()
@@ -174,7 +177,7 @@ def _limit(rows, objects, rng, max_rows):
 def shuffle_within(
     objects: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows in random order by class, their place in it, and its size."""
+    """Return the rows in random order, their positions in their class, and its size."""
     row = rng.permutation(len(objects))
     row = row[np.argsort(objects[row], kind="stable")]
     _, first, size = np.unique(objects[row], return_index=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""Early stopping: during learning, held-out samples measure the model."""
+"""Early stopping: held-out samples measure the model during learning."""
 
 from collections.abc import Callable
 from numbers import Integral
@@ -16,10 +16,10 @@ from sklearn_simlearn._holdout import HOLDOUT, START, Judge
 
 # Values of `holdout` of a learner that can stop early.
 HOLDOUT_OR_NUMBER = [*HOLDOUT, Interval(Integral, 1, None, closed="left")]
-# The same if the samples query each other.
+# The same values if the held-out samples query each other.
 HOLDOUT_OR_SEVERAL = [*HOLDOUT, Interval(Integral, 2, None, closed="left")]
 
-# Number of held-out samples, and of their pairs with the samples that they search.
+# Largest number of held-out samples, and of their pairs with searched samples.
 MAX_QUERIES = 1000
 MAX_PAIRS = 10**8
 
@@ -100,8 +100,8 @@ class Validation:
 def _hold_out(relevance, n_per_object, rng, by_class):
     """Return some samples of each class or column.
 
-    If there are too many, the classes have fewer samples each, or, `by_class`, some
-    classes have none.
+    If there are too many samples, fewer are held out per class. With `by_class`, none
+    are held out of some classes instead.
     """
     if isinstance(relevance, JudgedRelevance):
         raise ValueError(

@@ -8,7 +8,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-# Upper ends of the ranges of seconds.
+# Upper limits of the histogram bins of times, in seconds.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 

@@ -6,7 +6,7 @@ import sklearn_simlearn
 from sklearn_simlearn.serve import _messages as messages
 from sklearn_simlearn.serve._schemas import restrict
 
-# Answers that any request may get, by status.
+# Descriptions of the errors that any request may return, by status.
 REFUSALS = {
     400: "The body is not JSON, or the request is malformed.",
     404: "There is no such index, item or address.",
@@ -33,7 +33,7 @@ def describe(routes, limits, inputs):
     routes : list of Action
     limits : Limits
     inputs : dict of Input
-        Requests that the indexes take, by their names.
+        Inputs that the indexes accept, by name.
     """
     types = {messages.Failure}
     for route in routes:

@@ -1,4 +1,4 @@
-"""The search page, and headers of all answers."""
+"""Search page, and headers of all answers."""
 
 from importlib.resources import files
 
