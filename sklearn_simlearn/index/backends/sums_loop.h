@@ -5,9 +5,15 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_four)(
     const CodeRow *rows, int32_t n, uint16_t constant, uint16_t *SIMLEARN_RESTRICT sums)
 {
     const CodeRow a = rows[0], b = rows[1], c = rows[2], d = rows[3];
-    for (int32_t i = 0; i < n; i++)
-        sums[i] += (uint16_t)(part_of_code(a, i) + part_of_code(b, i) +
-                              part_of_code(c, i) + part_of_code(d, i) + constant);
+    for (int32_t first = 0; first < n; first += 512) {
+        const int32_t last = n - first < 512 ? n : first + 512;
+        if (n - first > CODES_AHEAD)
+            for (int row = 0; row < 4; row++)
+                fetch_codes(rows[row].codes + first + CODES_AHEAD, 512);
+        for (int32_t i = first; i < last; i++)
+            sums[i] += (uint16_t)(part_of_code(a, i) + part_of_code(b, i) +
+                                  part_of_code(c, i) + part_of_code(d, i) + constant);
+    }
 }
 
 /* sums[i] += the part of the code of a row + constant */
@@ -15,8 +21,13 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_one)(
     const CodeRow *rows, int32_t n, uint16_t constant, uint16_t *SIMLEARN_RESTRICT sums)
 {
     const CodeRow a = rows[0];
-    for (int32_t i = 0; i < n; i++)
-        sums[i] += (uint16_t)(part_of_code(a, i) + constant);
+    for (int32_t first = 0; first < n; first += 512) {
+        const int32_t last = n - first < 512 ? n : first + 512;
+        if (n - first > CODES_AHEAD)
+            fetch_codes(a.codes + first + CODES_AHEAD, 512);
+        for (int32_t i = first; i < last; i++)
+            sums[i] += (uint16_t)(part_of_code(a, i) + constant);
+    }
 }
 
 /* sums[places[i]] += the part of code i + constant
@@ -29,6 +40,10 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_postings)(
     uint16_t parts[128];
     while (n > 0) {
         const int32_t n_parts = n < 128 ? n : 128;
+        if (n > POSTINGS_AHEAD) {
+            fetch_codes(places + POSTINGS_AHEAD, 256);
+            fetch_codes(row.codes + POSTINGS_AHEAD, 128);
+        }
         int32_t i = 0;
         for (; i < n_parts; i++)
             parts[i] = (uint16_t)(part_of_code(row, i) + constant);
