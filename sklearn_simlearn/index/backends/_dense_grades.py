@@ -65,7 +65,7 @@ GRADED = range(64, 1537)
 # Blocks of fewer values, or of fewer items per feature, have no graded codes. The 8-bit
 # codes of small blocks fit into the caches. Reading them there takes less time.
 SMALLEST_BLOCK = 2**24
-ITEMS_PER_FEATURE = 64
+ITEMS_PER_FEATURE = 16
 
 # Number of rows that determine the principal axes, that are used as queries, and whose
 # bounds are estimated.
@@ -86,8 +86,10 @@ SCORING = 3_000, 13
 FEW, MANY = 10, 100
 
 # Graded codes are used if the expected time of a search for few results is at most this
-# share of that with codes of 8 bits.
-GAIN = 0.75
+# share of that with codes of 8 bits. Codes of blocks with fewer than MANY_PER_FEATURE
+# items per feature may fit into the caches, where reading takes less time.
+GAIN, GAIN_OF_FEW = 0.75, 0.5
+MANY_PER_FEATURE = 64
 
 # Bytes of the step and of the error of an item, which are read with codes of 8 bits.
 STEP_AND_ERROR = 8
@@ -152,10 +154,13 @@ def _choose_grades(sample, centre, axes, n_items):
         for X in (Y, Z[bounded])
     )
     of_item = SCORING[0] + SCORING[1] * n_features
-    best, least, most = None, np.inf, GAIN * (n_features + STEP_AND_ERROR)
+    # Bytes of the axes, which a query is rotated to, per item.
+    of_axes = 4 * n_features**2 / n_items
+    gain = GAIN if n_items >= MANY_PER_FEATURE * n_features else GAIN_OF_FEW
+    best, least = None, np.inf
+    most = gain * (n_features + STEP_AND_ERROR) - of_axes
     # Memory that is left for graded codes after codes of 8 bits, norms and axes.
-    room = (4 * MEMORY - 1) * n_features - STEP_AND_ERROR - 4
-    room -= 4 * n_features**2 / n_items
+    room = (4 * MEMORY - 1) * n_features - STEP_AND_ERROR - 4 - of_axes
     for ends in combinations_with_replacement(range(len(marks)), 3):
         edges = [0, *ends, len(marks) - 1]
         grades = np.diff(np.take(marks, edges[:4]))

@@ -295,6 +295,7 @@ def grades_of_small_blocks(is_graded=True):
             patch.setattr(_dense_grades, "SMALLEST_BLOCK", 1)
             patch.setattr(_dense_grades, "ITEMS_PER_FEATURE", 0)
             patch.setattr(_dense_grades, "GAIN", 1e9)
+            patch.setattr(_dense_grades, "GAIN_OF_FEW", 1e9)
             patch.setattr(_dense_grades, "MEMORY", 1e9)
         yield
 
@@ -548,13 +549,14 @@ def test_damaged_grades_are_refused():
     assert arrays["graded_0"].size > 0
     found = DenseItems.from_arrays(arrays).search(Q, 3)
     assert_array_equal(found[1], items.search(Q, 3)[1])
-    for name, change in {
-        "grades_0": set_at(1, 65),
-        "axes_0": lambda a: a[:-1, :-1].copy(),
-        "graded_0": lambda a: a[:, :-1].copy(),
-        "outliers_0": lambda a: np.array([300], dtype=np.int32),
-        "norm_steps_0": lambda a: a[:3],
-    }.items():
+    for name, change in [
+        ("grades_0", set_at(1, 65)),
+        ("axes_0", lambda a: a[:-1, :-1].copy()),
+        ("graded_0", lambda a: a[:, :-1].copy()),
+        ("outliers_0", lambda a: np.array([300], dtype=np.int32)),
+        ("outliers_0", lambda a: np.array([5, 4], dtype=np.int32)),
+        ("norm_steps_0", lambda a: a[:3]),
+    ]:
         with pytest.raises(ValueError, match="damaged"):
             DenseItems.from_arrays(damage(arrays, name, change)).search(Q, 3)
 
