@@ -120,7 +120,7 @@ def test_conventions_of_estimators(tmp_path):
     ("params", "message"),
     [
         ({"layer": "nowhere"}, "has no value 'nowhere'. Some of its values are"),
-        ({"layer": "shape"}, r"not a value per image: its shape is \(4,\) for 1"),
+        ({"layer": "shape"}, r"one row per image: its shape is \(4,\) for 1"),
         ({"mean": (0, 0)}, "mean must hold 3 numbers"),
         ({"std": (1, 0, 1)}, "std must not be 0"),
     ],
