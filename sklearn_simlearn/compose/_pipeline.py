@@ -15,9 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.sklearn import DocLinkMixin, fit_context, num_samples
 from sklearn_simlearn._core.targets import TargetLike
-from sklearn_simlearn._core.texts import naming_rows
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
-from sklearn_simlearn._core.unwrap import find_model, list_steps
+from sklearn_simlearn._core.unwrap import find_model, list_steps, naming_rows
 from sklearn_simlearn.compose._last import find_last
 from sklearn_simlearn.metrics import map_scorer
 

@@ -315,7 +315,7 @@ def test_saving(models, counts, tmp_path, monkeypatch):
         ({"texts": ["a"]}, "texts must have one entry for each of the 66 rows of X"),
         ({"n_shown": 0}, "n_shown must be at least 1"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1"),
-        ({"baselines": ["nobody"]}, r"baselines names \['nobody'\]"),
+        ({"baselines": ["nobody"]}, r"baselines contains \['nobody'\]"),
         ({"baselines": []}, "baselines must name at least one"),
     ],
 )
