@@ -111,9 +111,10 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         both, and the softmax of cosines with class means.
 
     n_landmarks : int, default=2000
-        Number of training samples in the expansion of kernel ridge regression. With up
-        to twice this number of training samples, all of them are used. A smaller number
-        makes queries faster.
+        Number of rows in the expansion of kernel ridge regression: centres of k-means
+        within the classes, or training samples if they are sparse. With up to twice
+        this number of training samples, all samples are used. A smaller number makes
+        queries faster.
 
     random_state : int, RandomState instance or None, default=None
         Decides which samples are held out, and draws the landmarks.
