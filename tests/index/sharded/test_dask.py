@@ -797,8 +797,11 @@ def test_scores_of_partitions(digits, counts, client):
     X, y, partitions, _ = digits
     model = make_pipeline(StandardScaler(), OASIS(holdout="samples", random_state=0))
     model.fit(X[::3], y[::3])
+    # Products of partitions have other rounding errors, so items of nearly equal
+    # similarity may change places.
     with sklearn.config_context(working_memory=8):
-        assert_allclose(map_scorer(model, *partitions), map_scorer(model, X, y))
+        score = map_scorer(model, *partitions)
+    assert_allclose(score, map_scorer(model, X, y), rtol=1e-6)
     words, labels = counts
     learner = SparseMahalanobisLearner(max_iter=3, random_state=0).fit(words, labels)
     blocks = da.concatenate(
