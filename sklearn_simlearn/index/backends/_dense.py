@@ -169,7 +169,7 @@ class DenseItems(BlockedItems):
 
     # Scoring an item takes as long as the search of this number of items: by a single
     # query, and by a query of a batch, which shares the codes that are read.
-    _cost_of_item, _cost_in_batch = 16, 24
+    _cost_of_item, _cost_in_batch = 10, 16
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         n_found = np.zeros(len(Q), dtype=np.int64)
