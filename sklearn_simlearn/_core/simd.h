@@ -154,4 +154,15 @@ static void invert_curvatures(double square, const double *squares,
     }
 }
 
+/* Load memory that is read soon into the caches. */
+static inline void prefetch_bytes(const void *first, ptrdiff_t n_bytes)
+{
+#ifdef __GNUC__
+    for (ptrdiff_t i = 0; i < n_bytes; i += 64)
+        __builtin_prefetch((const char *)first + i);
+#else
+    (void)first, (void)n_bytes;
+#endif
+}
+
 #endif

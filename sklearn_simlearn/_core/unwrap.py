@@ -318,7 +318,7 @@ def naming_rows(X: Any = None, **others: Any) -> Iterator[None]:
 
 
 def _find_other(samples):
-    """Return the first row that is not a text; None if there are no texts."""
+    """Return the number of the first row that is not a text among texts, or None."""
     is_sequence = isinstance(samples, list | tuple) or (
         getattr(samples, "ndim", None) == 1
     )

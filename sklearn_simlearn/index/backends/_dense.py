@@ -29,6 +29,7 @@ from sklearn_simlearn.index.backends._dense_fast import (
 )
 from sklearn_simlearn.index.backends._dense_grades import (
     GRADED_LAYOUT,
+    GROUP,
     check_grades,
     find_graded_shapes,
     grade,
@@ -55,9 +56,6 @@ N_QUERIES_GRADED = 2
 # Range of lengths of items that have codes. The squares of other items may be out of
 # range.
 SMALLEST = 1e-140
-
-# Number of items whose codes are interleaved.
-GROUP = 64
 
 # Scratch memory for more results is not kept. Others take about 1 MiB per thread.
 MOST_RESULTS = 1_000

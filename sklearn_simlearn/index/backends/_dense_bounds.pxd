@@ -3,10 +3,9 @@
 from cython cimport floating
 from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 from scipy.linalg.cython_blas cimport dgemm, sgemm
 
-from sklearn_simlearn._core.prefetch cimport prefetch
 from sklearn_simlearn.index.backends._dense_codes_fast cimport (
     GROUP, Block, Graded, Queries
 )
@@ -14,7 +13,9 @@ from sklearn_simlearn.index.backends._dense_views cimport (
     CodedItems, CodedQueries, bound_group, view_graded_group, view_graded_queries,
     view_group, view_queries
 )
-from sklearn_simlearn.index.backends._rows cimport dots, find_tops, scale
+from sklearn_simlearn.index.backends._rows cimport (
+    dots, find_tops, prefetch_bytes, scale
+)
 
 # Number of items per call of BLAS.
 cdef enum:
@@ -67,14 +68,6 @@ cdef inline void bound_span(
         bound_by_products(span, Q, queries, block, items, products)
 
 
-cdef inline void prefetch_group(
-    const uint8_t* codes, Py_ssize_t n_bytes
-) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(0, n_bytes, 64):
-        prefetch(codes + i)
-
-
 cdef inline void bound_by_grades(
     Span span, Py_ssize_t n_queries, int instructions, Graded graded
 ) noexcept nogil:
@@ -85,7 +78,7 @@ cdef inline void bound_by_grades(
     cdef Py_ssize_t n_bytes = graded.items.shape[1] * 4 * GROUP
     for group in range((span.n_items + GROUP - 1) // GROUP):
         coded_items = view_graded_group(graded, span.first // GROUP + group)
-        prefetch_group(coded_items.codes + EARLY, n_bytes)
+        prefetch_bytes(coded_items.codes + EARLY, n_bytes)
         bound_group(
             &coded_items, &coded_queries, n_queries, instructions,
             span.bounds + group * GROUP, span.stride, span.tops + group)
@@ -101,7 +94,7 @@ cdef inline void bound_by_codes(
     cdef Py_ssize_t n_bytes = block.codes.shape[1] * 4 * GROUP
     for group in range((span.n_items + GROUP - 1) // GROUP):
         coded_items = view_group(block, span.first // GROUP + group)
-        prefetch_group(coded_items.codes + EARLY, n_bytes)
+        prefetch_bytes(coded_items.codes + EARLY, n_bytes)
         bound_group(
             &coded_items, &coded_queries, n_queries, queries.instructions,
             span.bounds + group * GROUP, span.stride, span.tops + group)

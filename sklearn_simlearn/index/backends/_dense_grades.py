@@ -98,6 +98,8 @@ STEP_AND_ERROR = 8
 MEMORY = 0.45
 
 ITEMS_AT_A_TIME = 4_096
+
+# Number of items whose codes are interleaved.
 GROUP = 64
 
 

@@ -20,7 +20,7 @@ from sklearn_simlearn.index.backends._dense_codes_fast import (
     Queries,
     unit_queries,
 )
-from sklearn_simlearn.index.backends._dense_grades import grade
+from sklearn_simlearn.index.backends._dense_grades import GROUP, grade
 from sklearn_simlearn.index.backends._inverted import (
     BLOCKS_PER_SPAN,
     MEMORY,
@@ -30,9 +30,6 @@ from sklearn_simlearn.index.backends._split_fast import split_rows
 
 # Length of the tiles in which bounds of the items of a block are stored.
 TILE = 1_024
-
-# Number of items whose codes are interleaved.
-GROUP = 64
 
 # Beginning of the names of the arrays of the dense part.
 DENSE = "dense_"

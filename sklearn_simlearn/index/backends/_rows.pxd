@@ -20,6 +20,7 @@ cdef extern from "rows.h":
     void scale(
         const double* products, Py_ssize_t n, double factor, float* out) noexcept nogil
     void find_tops(const float* bounds, Py_ssize_t n, float* tops) noexcept nogil
+    void prefetch_bytes(const void* first, Py_ssize_t n_bytes) noexcept nogil
     void prefetch_row(const void* row, Py_ssize_t n_bytes) noexcept nogil
 
 

@@ -83,13 +83,7 @@ SIMLEARN_PEAK(peak_double, double)
 /* Load a row from memory; of a long row the beginning, as the processor loads the rest. */
 static inline void prefetch_row(const void *row, ptrdiff_t n_bytes)
 {
-#ifdef __GNUC__
-    const ptrdiff_t last = n_bytes < 2048 ? n_bytes : 2048;
-    for (ptrdiff_t i = 0; i < last; i += 64)
-        __builtin_prefetch((const char *)row + i);
-#else
-    (void)row, (void)n_bytes;
-#endif
+    prefetch_bytes(row, n_bytes < 2048 ? n_bytes : 2048);
 }
 
 /* out = products * factor */

@@ -34,16 +34,6 @@ static inline uint16_t part_of_code(CodeRow row, int32_t i)
  * processor alone stops at the end of each page. */
 enum { POSTINGS_AHEAD = 512, CODES_AHEAD = 1024 };
 
-static inline void fetch_codes(const void *first, int32_t n_bytes)
-{
-#ifdef __GNUC__
-    for (int32_t i = 0; i < n_bytes; i += 64)
-        __builtin_prefetch((const char *)first + i);
-#else
-    (void)first, (void)n_bytes;
-#endif
-}
-
 /* sums[i] = value */
 SIMLEARN_CLONES
 static void fill_sums(uint16_t *sums, int32_t n, uint16_t value)

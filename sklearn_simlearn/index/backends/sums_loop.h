@@ -9,7 +9,7 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_four)(
         const int32_t last = n - first < 512 ? n : first + 512;
         if (n - first > CODES_AHEAD)
             for (int row = 0; row < 4; row++)
-                fetch_codes(rows[row].codes + first + CODES_AHEAD, 512);
+                prefetch_bytes(rows[row].codes + first + CODES_AHEAD, 512);
         for (int32_t i = first; i < last; i++)
             sums[i] += (uint16_t)(part_of_code(a, i) + part_of_code(b, i) +
                                   part_of_code(c, i) + part_of_code(d, i) + constant);
@@ -24,7 +24,7 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_one)(
     for (int32_t first = 0; first < n; first += 512) {
         const int32_t last = n - first < 512 ? n : first + 512;
         if (n - first > CODES_AHEAD)
-            fetch_codes(a.codes + first + CODES_AHEAD, 512);
+            prefetch_bytes(a.codes + first + CODES_AHEAD, 512);
         for (int32_t i = first; i < last; i++)
             sums[i] += (uint16_t)(part_of_code(a, i) + constant);
     }
@@ -41,8 +41,8 @@ SIMLEARN_TARGET static void SIMLEARN_NAME(add_postings)(
     while (n > 0) {
         const int32_t n_parts = n < 128 ? n : 128;
         if (n > POSTINGS_AHEAD) {
-            fetch_codes(places + POSTINGS_AHEAD, 256);
-            fetch_codes(row.codes + POSTINGS_AHEAD, 128);
+            prefetch_bytes(places + POSTINGS_AHEAD, 256);
+            prefetch_bytes(row.codes + POSTINGS_AHEAD, 128);
         }
         int32_t i = 0;
         for (; i < n_parts; i++)
