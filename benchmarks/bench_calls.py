@@ -14,12 +14,12 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy loads its BLAS
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import tempfile
 import time
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
+from _bmp import BMP, to_impacts
 from _common import print_table
 from scipy import sparse
 
@@ -112,26 +112,6 @@ def calls(options):
     print()
 
 
-def to_impacts(X):
-    """Yield rows as dicts from words to weights of 8 bits, which BMP reads."""
-    factor = 255 / X.data.max()
-    for begin, end in pairwise(X.indptr):
-        weights = np.maximum(np.rint(factor * X.data[begin:end]), 1).astype(int)
-        words = map(str, X.indices[begin:end].tolist())
-        yield dict(zip(words, weights.tolist(), strict=True))
-
-
-def build_bmp(X, path):
-    """Return a BMP searcher in blocks of 32 items, the default of the package."""
-    from bmp import Indexer, Searcher
-
-    indexer = Indexer(path, 32, False)
-    for number, row in enumerate(to_impacts(X)):
-        indexer.add_document(str(number), row)
-    indexer.finish()
-    return Searcher(path)
-
-
 def compare_with_bmp(options):
     """Time one query per call, and BMP without approximation of its 8-bit weights."""
     rng = np.random.default_rng(0)
@@ -141,13 +121,12 @@ def compare_with_bmp(options):
         X = make_texts(n_items, 160, rng, in_topic_order=order == "by topic")
         model = CosineSimilarity().fit(X)
         index = SimilarityIndex(model).fit(X)
-        with tempfile.TemporaryDirectory() as folder:
-            searcher = build_bmp(model.transform_database(X), f"{folder}/items.bmp")
+        bmp = BMP(model.transform_database(X))
         for n_words, Q in sets.items():
             impacts = list(to_impacts(model.transform(Q)))
-            ask_bmp = partial(searcher.search, k=10, alpha=1.0, beta=1.0)
-            spent = milliseconds(index.search, split(Q)), milliseconds(ask_bmp, impacts)
-            found = [set(map(int, ask_bmp(query)[0])) for query in impacts]
+            ask = partial(bmp.search, k=10)
+            spent = milliseconds(index.search, split(Q)), milliseconds(ask, impacts)
+            found = [set(map(int, ask(query)[0])) for query in impacts]
             ids = index.search(Q).ids
             common = [len(found[i] & set(ids[i].tolist())) / 10 for i in range(60)]
             times = [f"{spent[0]:.3f}", f"{spent[1]:.3f}", f"{spent[0] / spent[1]:.2f}"]

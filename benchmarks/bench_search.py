@@ -11,7 +11,8 @@ threads". Each time is the best of several runs. A run on one thread is timed in
 time, so that other processes on the machine matter less. Ratios are within one run.
 `growth`, `words`, `vectors` and `dimensions` write their figures to the file that
 --output names, which `doc/plots/search_growth.py` draws. Figures of other parts stay in
-this file. `sparse` needs sparse_dot_topn, and the parts with vectors need FAISS.
+this file. `sparse` needs sparse_dot_topn, `growth` and `words` need bmp (block-max
+pruning), and the parts with vectors need FAISS.
 
 `versions` compares two versions of the package, in turns and in one run. PATH is a
 folder with the package and its compiled kernels, or the Python executable of an
@@ -32,6 +33,7 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+from _bmp import BMP, to_impacts
 from _common import load, print_table
 from _search_data import (
     cut,
@@ -74,6 +76,11 @@ def ask_scipy(queries, transposed, k):
 def ask(queries, items, k):
     for query in queries:
         items.search(query, k)
+
+
+def ask_bmp(queries, items, k):
+    for impacts in queries:
+        items.search(impacts, k)
 
 
 def ask_topn(queries, transposed, k):
@@ -166,6 +173,23 @@ def list_sizes(options):
     return [n for n in sizes if n <= options.most]
 
 
+def prepare(D):
+    """Return searches among texts by name: function, items, and form of the queries."""
+    searches = {"inverted": (ask, InvertedFile(D), split)}
+    if D.shape[0] <= 1_000_000:  # more would not fit into 6 GB
+        searches["SciPy"] = ask_scipy, D.T.tocsr(), split
+    if D.shape[0] <= 300_000:  # it takes minutes to build more
+        searches["BMP"] = ask_bmp, BMP(D), lambda Q: list(to_impacts(Q))
+    return searches
+
+
+def time_searches(searches, Q, k=10):
+    """Yield the name, k and the time of one query in ms for each of the searches."""
+    for name, (search, items, to_queries) in searches.items():
+        spent = seconds(partial(search, to_queries(Q), items, k))
+        yield name, k, 1e3 * spent / Q.shape[0]
+
+
 def growth(options):
     """Time searches by number of texts."""
     rows = []
@@ -173,15 +197,10 @@ def growth(options):
         sizes = list_sizes(options)
         D, Q = make_sets(sizes[-1], options.queries, kind == "topics")
         for n in sizes:
-            part = cut(D, 0, n)
-            ways = {"inverted": (ask, InvertedFile(part))}
-            if n <= 1_000_000:  # more would not fit into 6 GB
-                ways["SciPy"] = ask_scipy, part.T.tocsr()
-            for name, (search, stored) in ways.items():
-                for k in (10, 100):
-                    spent = seconds(partial(search, split(Q), stored, k)) / Q.shape[0]
-                    rows.append([kind, n, name, k, 1e3 * spent])
-            del ways, stored
+            searches = prepare(cut(D, 0, n))
+            for k in (10, 100):
+                rows += [[kind, n, *row] for row in time_searches(searches, Q, k)]
+            del searches
         del D
     record(options, "items", rows)
 
@@ -192,12 +211,10 @@ def words(options):
     n_items = min(options.items, 300_000)
     for kind in KINDS:
         D, Q = make_sets(n_items, options.queries, kind == "topics")
-        ways = {"inverted": (ask, InvertedFile(D)), "SciPy": (ask_scipy, D.T.tocsr())}
+        searches = prepare(D)
         for n_words in (3, 10, 20, 40, 80, 160):
-            queries = split(pick_words(Q, n_words))
-            for name, (search, stored) in ways.items():
-                spent = seconds(partial(search, queries, stored, 10)) / len(queries)
-                rows.append([kind, n_words, name, 10, 1e3 * spent])
+            queries = pick_words(Q, n_words)
+            rows += [[kind, n_words, *row] for row in time_searches(searches, queries)]
     record(options, "words", rows)
 
 
