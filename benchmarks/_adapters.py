@@ -100,10 +100,10 @@ def list_adapters():
     """Return the functions by name, for the packages that are installed."""
     found = {}
     if is_installed("torch"):
-        found["torch adapter of queries"] = rank_by_torch
+        found["linear adapter by torch"] = rank_by_torch
         if is_installed("nudge"):
-            for kind in ("NUDGEM", "NUDGEN"):
+            for kind in ("NUDGE-M", "NUDGE-N"):
                 found[f"nudge-ft, {kind}"] = lambda train, test, kind=kind: (
-                    rank_by_nudge(train, test, kind)
+                    rank_by_nudge(train, test, kind.replace("-", ""))
                 )
     return found

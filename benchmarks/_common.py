@@ -6,7 +6,9 @@ A part that needs a missing file stops.
 """
 
 import ast
+import csv
 import os
+import re
 import sys
 import time
 from importlib.util import find_spec
@@ -94,6 +96,32 @@ def print_table(header, rows):
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         )
         print("  ".join([first, *rest]))
+
+
+def update_csv(path, row, n_keys=1):
+    """Write a row, a dict, to the CSV file of a table of the documentation.
+
+    The first `n_keys` columns identify a row. If the file has the row, it gets the new
+    cells. The columns and the other rows of the file stay. Calls in the first column
+    are marked as code.
+    """
+    path = Path(path)
+    old = []
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            old = list(csv.DictReader(file))
+    columns = list(old[0] if old else row)
+    name = re.sub(r"[A-Z]\w+\(.*?\)", r"``\g<0>``", row[columns[0]])
+    rows = {}
+    for cells in [*old, row | {columns[0]: name}]:
+        key = tuple(str(cells[column]) for column in columns[:n_keys])
+        rows[key] = rows.get(key, {}) | cells
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(
+            file, columns, extrasaction="ignore", lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(rows.values())
 
 
 _script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")

@@ -10,7 +10,8 @@ prints the rows that break the claim of the documentation: with default paramete
 learner is below the better cosine by more than 0.005 mAP or 0.015 precision at 1. It
 also compares OASIS and the posteriors, with holdout="samples" on known classes, with
 LDA and logistic regression. Each result is appended to a CSV file. An interrupted run
-reads this file and continues.
+reads this file and continues. `--write doc/figures/defaults` writes the means to the
+tables of the documentation.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from _common import print_table
+from _common import print_table, update_csv
 from _sets import SPLITTERS, available_sets, load_set, split_set
 from scipy import sparse
 from sklearn.base import clone
@@ -191,6 +192,24 @@ def summarise(results):
     }
 
 
+# Tables of the documentation by protocol.
+TABLES = {
+    "samples": ("known_default", "known_samples"),
+    "30 % of samples": ("known_30",),
+    "objects": ("new",),
+}
+
+
+def write_tables(cells, folder):
+    """Write mean average precision and precision at 1 to CSV files."""
+    for (name, protocol), cell in cells.items():
+        for table, (i, measure) in product(TABLES[protocol], enumerate(("map", "p1"))):
+            figures = {row: f"{values[i]:.3f}" for row, values in cell.items()}
+            figures = {row: figure.removeprefix("0") for row, figure in figures.items()}
+            path = Path(folder, f"{table}_{measure}.csv")
+            update_csv(path, {"set": name, **figures})
+
+
 def better_cosine(cell):
     return max((cell[row] for row in ("cosine", "tf-idf") if row in cell), key=tuple)
 
@@ -251,6 +270,7 @@ def main():
     parser.add_argument("--rows", nargs="*", help="rows of the table; all by default")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", default="bench_defaults.csv")
+    parser.add_argument("--write", metavar="FOLDER", help="of the tables, as CSV files")
     options = parser.parse_args()
     cells = summarise(run(options))
     for (name, protocol), cell in cells.items():
@@ -264,6 +284,8 @@ def main():
         )
     print()
     print("\n".join(judge(cells)))
+    if options.write is not None:
+        write_tables(cells, options.write)
 
 
 if __name__ == "__main__":

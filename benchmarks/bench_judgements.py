@@ -20,21 +20,24 @@ models    queries of one embedding model search an index of another: MiniLM and 
 triplets  NFCorpus: 50,000 hard triplets, with and without a hold-out of queries
 scale     100,000 documents and 1,000,000 judgements: time and memory of a fit
 
-`--data FOLDER` replaces SIMLEARN_DATA. Times are CPU seconds of one core,
-with the hold-out. "sum" adds the cosine and BM25, each divided by its largest value per
-query, with equal weights. "RRF" adds 1 / (60 + rank). A linear adapter by torch and
+`--data FOLDER` replaces SIMLEARN_DATA. `--write doc/figures/judgements` writes each row
+to its table of the documentation, as soon as the row is measured. Times are CPU seconds
+of one core, with the hold-out. The fixed sum adds the cosine and BM25, each divided by
+its largest value per query. "RRF" adds 1 / (60 + rank). A linear adapter by torch and
 nudge-ft are compared if they are installed.
 """
 
 import argparse
 import os
+import re
 import resource
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from _adapters import list_adapters
-from _common import print_table
+from _common import update_csv
 from _judged import read_categories, read_cranfield, read_nfcorpus
 from scipy import sparse
 from scipy.stats import rankdata
@@ -66,10 +69,9 @@ from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 MEASURES = {
     "nDCG@10": lambda R, S: ndcg_at_k(R, S, k=10),
     "P@1": lambda R, S: precision_at_k(R, S, k=1),
-    "R@100": lambda R, S: recall_at_k(R, S, k=100),
+    "recall@100": lambda R, S: recall_at_k(R, S, k=100),
     "MAP": average_precision,
 }
-
 
 # Measures of the tables of differences.
 TOP = ("nDCG@10", "P@1")
@@ -86,46 +88,55 @@ def make_union(part="passthrough"):
 
 # Learners by their input: vectors of the model, counts of words, or frames of both.
 LEARNERS = {
-    "OASIS": ("vectors", OASIS(random_state=0)),
-    "angular": ("vectors", AngularBilinearRanker(random_state=0)),
-    "histogram": ("words", HistogramRankSVM(random_state=0)),
-    "Mahalanobis": ("words", SparseMahalanobisLearner(random_state=0)),
-    "map of queries": (
+    "OASIS()": ("vectors", OASIS(random_state=0)),
+    "AngularBilinearRanker()": ("vectors", AngularBilinearRanker(random_state=0)),
+    "HistogramRankSVM()": ("words", HistogramRankSVM(random_state=0)),
+    "SparseMahalanobisLearner()": ("words", SparseMahalanobisLearner(random_state=0)),
+    'QueryDocumentMap("queries", shift=False)': (
         "vectors",
         QueryDocumentMap("queries", shift=False, random_state=0),
     ),
-    "maps of both": ("vectors", QueryDocumentMap(shift=False, random_state=0)),
-    "maps of both, 200 steps": (
+    "QueryDocumentMap(shift=False)": (
+        "vectors",
+        QueryDocumentMap(shift=False, random_state=0),
+    ),
+    "QueryDocumentMap(shift=False, max_iter=200)": (
         "vectors",
         QueryDocumentMap(shift=False, max_iter=200, random_state=0),
     ),
-    "shift": ("vectors", QueryDocumentMap(None, random_state=0)),
-    "QueryDocumentMap": ("vectors", QueryDocumentMap(random_state=0)),
-    "QueryDocumentMap, 200 steps": (
+    "QueryDocumentMap(None)": ("vectors", QueryDocumentMap(None, random_state=0)),
+    "QueryDocumentMap()": ("vectors", QueryDocumentMap(random_state=0)),
+    "QueryDocumentMap(max_iter=200)": (
         "vectors",
         QueryDocumentMap(max_iter=200, random_state=0),
     ),
     "BM25 + cosine": ("both", make_union()),
-    "BM25 + maps of both": (
+    "BM25 + QueryDocumentMap(shift=False)": (
         "both",
         make_union(QueryDocumentMap(shift=False, random_state=0)),
     ),
-    "BM25 + QueryDocumentMap": ("both", make_union(QueryDocumentMap(random_state=0))),
+    "BM25 + QueryDocumentMap()": ("both", make_union(QueryDocumentMap(random_state=0))),
 }
 
 # Learners with default settings, for the tables of splits.
 IN_SPLITS = (
-    "OASIS",
-    "angular",
-    "histogram",
-    "Mahalanobis",
-    "QueryDocumentMap",
+    "OASIS()",
+    "AngularBilinearRanker()",
+    "HistogramRankSVM()",
+    "SparseMahalanobisLearner()",
+    "QueryDocumentMap()",
     "BM25 + cosine",
-    "BM25 + QueryDocumentMap",
+    "BM25 + QueryDocumentMap()",
 )
 
 # Learners of vectors with default settings, and maps without a shift.
-OF_VECTORS = ("OASIS", "angular", "maps of both", "QueryDocumentMap")
+OF_VECTORS = (
+    "OASIS()",
+    "AngularBilinearRanker()",
+    'QueryDocumentMap("queries", shift=False)',
+    "QueryDocumentMap(shift=False)",
+    "QueryDocumentMap()",
+)
 
 
 # -- similarities --
@@ -140,7 +151,7 @@ def rank_by_hand(test):
     B = bm25.similarity(test.queries["words"], D["words"])
     both = [M / np.maximum(M.max(axis=1, keepdims=True), 1e-9) for M in (S, B)]
     fused = sum(1 / (60 + rankdata(-M, axis=1)) for M in (S, B))
-    return {"cosine": S, "BM25": B, "sum": sum(both), "RRF": fused}
+    return {"cosine": S, "BM25": B, "fixed sum of both": sum(both), "RRF": fused}
 
 
 def rank_by_starts(test, kind):
@@ -174,7 +185,7 @@ def measure(test, S, names=tuple(MEASURES)):
 
 
 def compare(pairs, names):
-    """Print all rows for pairs of a training and a test part."""
+    """Yield all rows for pairs of a training and a test part."""
     values, seconds = {}, {}
     adapters = list_adapters()
     for train, test in pairs:
@@ -187,21 +198,34 @@ def compare(pairs, names):
             seconds[name] = seconds.get(name, 0) + spent
         for name, S in found.items():
             values.setdefault(name, []).append(measure(test, S))
-    rows, start = [], None
+    start = None
     for name, parts in values.items():
         joined = {m: np.concatenate([part[m] for part in parts]) for m in MEASURES}
         start = start or joined
-        row = [name, *(show(of_queries) for of_queries in joined.values())]
-        row.append(show(joined["nDCG@10"] - start["nDCG@10"], "+"))
-        row.append(f"{seconds[name] / len(pairs):.1f}" if name in seconds else "")
-        rows.append(row)
-    print_table(["", *MEASURES, "gain over the cosine", "seconds"], rows)
+        row = {"similarity": name} | {m: show(joined[m]) for m in MEASURES}
+        row["gain in nDCG@10"] = show(joined["nDCG@10"] - start["nDCG@10"], "+")
+        spent = seconds.get(name)
+        row["seconds"] = "" if spent is None else f"{spent / len(pairs):.1f}"
+        yield row
 
 
 def show(values, sign="", digits=3):
     """Return the mean over queries or splits, and its standard error."""
     mean, error = average(values)
     return f"{mean:{sign}.{digits}f} ± {error:.{digits}f}"
+
+
+def report(title, name, rows, options, n_keys=1):
+    """Print rows of a table, and write them to its file of the documentation."""
+    print(f"\n{title}")
+    for i, row in enumerate(rows):
+        # As usual in tables, figures below 1 begin with the point.
+        row = {key: re.sub(r"(?<!=)\b0\.", ".", row[key]) for key in row}
+        for line in [row, row.values()] if i == 0 else [row.values()]:
+            first, *others = line
+            print(f"{first:44}", *(f"{cell:>16}" for cell in others), flush=True)
+        if options.write is not None:
+            update_csv(Path(options.write, f"{name}.csv"), row, n_keys)
 
 
 def average(values):
@@ -221,31 +245,34 @@ def find_start(collection, kind):
 
 
 def compare_splits(collection, names, options, *, new_documents):
-    """Print gains over the start on the queries that were not used for training."""
-    head = ["nDCG@10", "P@1", "worst nDCG@10", "worst P@1", "gain as held out"]
-    if new_documents:
-        head += ["nDCG@10, new", "P@1, new"]
-    print(f"{'learner, training queries':42}", *(f"{cell:>18}" for cell in head))
-    settings, n_splits = read_settings(options), options.splits
+    """Yield gains over the start on the queries that were not used for training."""
+    settings = read_settings(options)
     for name in names:
         start = find_start(collection, LEARNERS[name][0])
-        label = name + "".join(f", {value!r}" for value in settings.values())
         for size in options.sizes:
             found = [
                 measure_split(
                     collection, start, name, size, split, settings, new_documents
                 )
-                for split in range(n_splits)
+                for split in range(options.splits)
             ]
             values = np.array([gains for gains, _ in found])
-            (gains, at_1), *of_new = values.transpose(1, 2, 0)
-            n_close = np.count_nonzero([is_close for _, is_close in found])
-            cells = [show(x, "+", digits=4) for x in (gains, at_1)]
-            cells += [f"{x.min():+.4f}" for x in (gains, at_1)]
-            cells.append(f"{n_close} of {n_splits}")
-            cells += [show(x, "+", digits=4) for pair in of_new for x in pair]
-            row = (f"{cell:>18}" for cell in cells)
-            print(f"{label + f', {size}':42}", *row, flush=True)
+            pair, *of_new = values.transpose(1, 2, 0)
+            n_close = sum(is_close for _, is_close in found)
+            row = {"learner": label(name, settings), "queries": f"{size}"}
+            row |= {m: show(x, "+", 4) for m, x in zip(TOP, pair, strict=True)}
+            row |= {
+                f"worst {m}": f"{min(x):+.4f}" for m, x in zip(TOP, pair, strict=True)
+            }
+            for gains in of_new:
+                for m, x in zip(TOP, gains, strict=True):
+                    row[f"{m}, new"] = show(x, "+", 4)
+            yield row | {"foreseen": f"{n_close} of {options.splits}"}
+
+
+def label(name, settings):
+    """Return the name of a learner with its settings."""
+    return name + "".join(f", {value} held out" for value in settings.values())
 
 
 def read_settings(options):
@@ -286,25 +313,25 @@ def subtract(test, S, before, columns):
 
 
 def compare_new(names, settings):
-    """Print gains over the cosine on all documents, and on new ones only."""
+    """Yield gains over the cosine on all documents, and on new ones only."""
     train, test = read_nfcorpus("train"), read_nfcorpus("test")
     order = np.random.default_rng(0).permutation(train.relevance.shape[1])
     known, new = np.sort(order[::2]), np.sort(order[1::2])
     before = rank_by_hand(test)["cosine"]
-    lists = np.arange(before.shape[1]), new
-    rows = []
+    lists = {"all": np.arange(before.shape[1]), "new": new}
     for name in names:
         _, S, seconds = learn(name, train.take_documents(known), test, **settings)
-        row = [name]
-        for columns in lists:
-            row += [show(values, "+") for values in subtract(test, S, before, columns)]
-        rows.append([*row, f"{seconds:.1f}"])
-    head = [f"{m}, {documents}" for documents in ("all", "new") for m in TOP]
-    print_table(["", *head, "seconds"], rows)
+        row = {"learner": label(name, settings)}
+        for kind, columns in lists.items():
+            gains = subtract(test, S, before, columns)
+            row |= {
+                f"{m}, {kind}": show(x, "+") for m, x in zip(TOP, gains, strict=True)
+            }
+        yield row | {"seconds": f"{seconds:.1f}"}
 
 
 def compare_models(train, test, n_components=256):
-    """Print how queries of a new model rank in an index of an old one."""
+    """Yield how queries of a new model rank in an index of an old one."""
     words = test.documents["words"]
     tfidf = TfidfTransformer(sublinear_tf=True).fit(words)
     svd = TruncatedSVD(n_components, random_state=0).fit(tfidf.transform(words))
@@ -313,32 +340,31 @@ def compare_models(train, test, n_components=256):
         "MiniLM": lambda sides: sides["vectors"].astype(np.float64),
         "LSA": lambda sides: lsa.transform(sides["words"]),
     }
-    rows = []
     for new, old in (("LSA", "MiniLM"), ("MiniLM", "LSA")):
         Q_old, D_old = (models[old](side) for side in (test.queries, test.documents))
         Q_new, D_new = (models[new](side) for side in (test.queries, test.documents))
         bridge = EmbeddingModelMap(random_state=0).fit(D_new, D_old)
         rotation = EmbeddingModelMap(np.inf, random_state=0).fit(D_new, D_old)
         found = {
-            f"{old} encodes queries": Q_old @ D_old.T,
-            f"{new} encodes queries and documents": Q_new @ D_new.T,
+            f"{old} for both": Q_old @ D_old.T,
             f"{new} to {old}, rotation": rotation.transform(Q_new) @ D_old.T,
-            f"{new} to {old}": bridge.transform(Q_new) @ D_old.T,
+            f"{new} to {old}, EmbeddingModelMap()": bridge.transform(Q_new) @ D_old.T,
         }
         if train is not None:
             learner = QueryDocumentMap(random_state=0)
             y = Judgements(train.relevance, D_old)
             learner.fit(models[new](train.queries), y)
-            name = f"{new} to {old}, QueryDocumentMap"
+            name = f"{new} to {old}, QueryDocumentMap()"
             found[name] = learner.similarity(Q_new, D_old)
         for name, S in found.items():
-            kept = f"{bridge.recall_kept_:.3f}" if name == f"{new} to {old}" else ""
-            rows.append([name, *map(show, measure(test, S).values()), kept])
-    print_table(["", *MEASURES, "recall_kept_"], rows)
+            row = {"queries, index": name}
+            row |= {m: show(values) for m, values in measure(test, S).items()}
+            kept = f"{bridge.recall_kept_:.3f}" if "EmbeddingModelMap" in name else ""
+            yield row | {"``recall_kept_``": kept}
 
 
 def compare_triplets(n_triplets=50_000, n_negatives=50):
-    """Print the rankings of learners that learn from hard triplets."""
+    """Yield the rankings of learners that learn from hard triplets."""
     train, test = read_nfcorpus("train"), read_nfcorpus("test")
     Q, D = train.queries["vectors"], train.documents["vectors"]
     relevant = train.relevance.toarray() > 0
@@ -350,25 +376,26 @@ def compare_triplets(n_triplets=50_000, n_negatives=50):
         hardest = others[np.argmax(D[others] @ Q[query])]
         positive = rng.choice(np.flatnonzero(relevant[query]))
         triplets[i] = query, len(Q) + positive, len(Q) + hardest
-    rows = []
     for name, learner in {
-        "OASIS, C=0.01, no hold-out": OASIS(C=0.01, holdout=None),
-        "OASIS, C=0.01": OASIS(C=0.01, random_state=0),
-        "OASIS": OASIS(random_state=0),
-        "angular, no hold-out": AngularBilinearRanker(holdout=None, random_state=0),
-        "angular": AngularBilinearRanker(random_state=0),
+        "OASIS(C=0.01, holdout=None)": OASIS(C=0.01, holdout=None),
+        "OASIS(C=0.01)": OASIS(C=0.01, random_state=0),
+        "OASIS()": OASIS(random_state=0),
+        "AngularBilinearRanker(holdout=None)": AngularBilinearRanker(
+            holdout=None, random_state=0
+        ),
+        "AngularBilinearRanker()": AngularBilinearRanker(random_state=0),
     }.items():
         start = time.process_time()
         learner.fit_triplets(np.concatenate([Q, D]), triplets)
         seconds = time.process_time() - start
         found = measure(test, learner.similarity(test.queries["vectors"], D))
-        means = [f"{np.nanmean(values):.3f}" for values in found.values()]
-        rows.append([name, *means, f"{seconds:.1f}"])
-    print_table(["", *MEASURES, "seconds"], rows)
+        row = {"learner": name}
+        row |= {m: f"{np.nanmean(values):.3f}" for m, values in found.items()}
+        yield row | {"seconds": f"{seconds:.1f}"}
 
 
 def measure_scale(name, n_documents=100_000, n_queries=50_000, n_judged=20):
-    """Print the time and the memory of a fit on synthetic vectors."""
+    """Return the time and the memory of a fit on synthetic vectors."""
     rng = np.random.default_rng(0)
     D = rng.standard_normal((n_documents, 384), dtype=np.float32)
     columns = rng.integers(n_documents, size=(n_queries, n_judged))
@@ -382,10 +409,12 @@ def measure_scale(name, n_documents=100_000, n_queries=50_000, n_judged=20):
     clone(LEARNERS[name][1]).fit(Q, Judgements(R, D))
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"{name}, {n_documents:,} documents, {columns.size:,} judgements: "
-        f"{seconds:.0f} s, at most {peak:.2f} GiB, {before:.2f} GiB before the fit"
-    )
+    return {
+        "learner": name,
+        "seconds": f"{seconds:.0f}",
+        "GiB at most": f"{peak:.2f}",
+        "GiB before the fit": f"{before:.2f}",
+    }
 
 
 def read_folds(n_folds=5):
@@ -418,40 +447,48 @@ def main():
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100, 200])
     parser.add_argument("--holdout", help="of the learners: splits, documents, new")
     parser.add_argument("--on", choices=FOR_SPLITS, help="of the splits")
+    parser.add_argument("--write", metavar="FOLDER", help="of the tables, as CSV files")
     options = parser.parse_args()
     if options.data is not None:
         os.environ["SIMLEARN_DATA"] = options.data
     warnings.simplefilter("ignore")
     chosen = options.parts or parts
     names = options.only or tuple(LEARNERS)
+    settings = read_settings(options)
     if "test" in chosen:
-        print("\nNFCorpus, test queries")
-        compare([(read_nfcorpus("train"), read_nfcorpus("test"))], names)
+        pairs = [(read_nfcorpus("train"), read_nfcorpus("test"))]
+        rows = compare(pairs, names)
+        report("NFCorpus, test queries", "test_nfcorpus", rows, options)
     if "folds" in chosen:
-        print("\nCranfield, five folds")
-        compare(read_folds(), names)
+        rows = compare(read_folds(), names)
+        report("Cranfield, five folds", "folds_cranfield", rows, options)
     for what in ("splits", "documents"):
         if what in chosen:
             for title, read in FOR_SPLITS.items():
                 if options.on in (None, title):
-                    print(f"\n{title}, {what}", flush=True)
                     in_splits = options.only or IN_SPLITS
                     is_new = what == "documents"
-                    compare_splits(read(), in_splits, options, new_documents=is_new)
+                    rows = compare_splits(
+                        read(), in_splits, options, new_documents=is_new
+                    )
+                    name = "_".join([what, title.lower(), *settings])
+                    report(f"{title}, {what}", name, rows, options, n_keys=2)
     if "new" in chosen:
-        print("\nNFCorpus, test queries, half of the documents new")
-        compare_new(options.only or OF_VECTORS, read_settings(options))
+        rows = compare_new(options.only or OF_VECTORS, settings)
+        title = "NFCorpus, test queries, half of the documents new"
+        report(title, "new_nfcorpus", rows, options)
     if "models" in chosen:
-        print("\nNFCorpus, test queries, two models")
-        compare_models(read_nfcorpus("train"), read_nfcorpus("test"))
-        print("\nCranfield, two models")
-        compare_models(None, read_cranfield())
+        rows = compare_models(read_nfcorpus("train"), read_nfcorpus("test"))
+        report("NFCorpus, test queries, two models", "models_nfcorpus", rows, options)
+        rows = compare_models(None, read_cranfield())
+        report("Cranfield, two models", "models_cranfield", rows, options)
     if "triplets" in chosen:
-        print("\nNFCorpus, test queries, from hard triplets")
-        compare_triplets()
+        title = "NFCorpus, test queries, from hard triplets"
+        report(title, "triplets_nfcorpus", compare_triplets(), options)
     if "scale" in chosen:
-        print()
-        measure_scale((options.only or ["QueryDocumentMap"])[0])
+        title = "100,000 documents, 1,000,000 judgements"
+        row = measure_scale((options.only or ["QueryDocumentMap()"])[0])
+        report(title, "scale", [row], options)
 
 
 if __name__ == "__main__":

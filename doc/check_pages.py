@@ -84,11 +84,12 @@ AXE = """
 })()
 """
 
-# Visible lines of text: those that overlap, and those that are cut off although nothing
-# scrolls; and the width of the page. Of formulas, whose text is for screen readers,
-# only the box counts.
+# Visible lines of text, with those of folded parts: lines that overlap, and lines that
+# are cut off although nothing scrolls; and the width of the page. Of formulas, whose
+# text is for screen readers, only the box counts.
 LOOK = """
 (async () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
   await document.fonts.ready;
   if (window.MathJax?.startup?.promise) await MathJax.startup.promise;
   const seen = [], cut = [];

@@ -7,6 +7,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+from docutils import nodes
 from sphinx_gallery.sorting import ExplicitOrder
 
 import sklearn_simlearn
@@ -51,7 +52,15 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 html_sidebars = {
     page: []
-    for page in ("index", "quick_start", "choose", "whats_new/*", "reproductions/*")
+    for page in (
+        "index",
+        "quick_start",
+        "choose",
+        "installation",
+        "contributing",
+        "whats_new/*",
+        "reproductions/*",
+    )
 }
 
 # A package contains MathJax's files, which are copied next to the pages.
@@ -65,6 +74,8 @@ plot_formats = ["svg"]
 plot_html_show_formats = False
 plot_html_show_source_link = False
 
+# In the contents of a page: methods without the name of the class.
+toc_object_entries_show_parents = "hide"
 autosummary_generate = True
 # The docstrings name the types.
 autodoc_typehints = "none"
@@ -122,6 +133,13 @@ def skip_what_scikit_learn_documents(app, what, name, obj, skip, options):
     return True if module.startswith("sklearn.") else None
 
 
+def unlink_measures(app, doctree):
+    """Show names such as nDCG@10 as text; docutils takes them for addresses of mail."""
+    for link in list(doctree.findall(nodes.reference)):
+        if link.get("refuri", "").startswith("mailto:"):
+            link.replace_self(link.children)
+
+
 def draw_pictures(app):
     """Draw the pictures of the landing page and of the quick start."""
     from pictures import draw_all
@@ -156,6 +174,7 @@ def copy_mathjax(app, exception):
 
 def setup(app):
     app.connect("autodoc-skip-member", skip_what_scikit_learn_documents)
+    app.connect("doctree-read", unlink_measures)
     app.connect("builder-inited", draw_pictures)
     app.connect("builder-inited", copy_notebooks)
     app.connect("builder-inited", write_reproductions)

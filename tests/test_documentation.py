@@ -1,5 +1,6 @@
 """Check that the documentation is complete and its code runs; test its scripts."""
 
+import csv
 import doctest
 import importlib
 import inspect
@@ -161,22 +162,16 @@ def test_code_on_pages_has_at_most_80_columns():
             assert not line.startswith((">>> ", "... ")) or len(line) <= 80, line
 
 
-def read_tables(page):
-    """Return the list-tables of a page as dictionaries by row and column."""
-    text = (DOC / page).read_text(encoding="utf-8")
-    tables = []
-    for block in re.findall(r"^\.\. list-table::\n((?: .*\n|\n)*)", text, re.M):
-        rows = re.split(r"^   \* -", block, flags=re.M)[1:]
-        rows = [re.split(r"^     -", row, flags=re.M) for row in rows]
-        head, *rows = [[" ".join(cell.split()) for cell in row] for row in rows]
-        tables.append(
-            {
-                (row[0], name): cell
-                for row in rows
-                for name, cell in zip(head, row, strict=True)
-            }
-        )
-    return tables
+def read_figures(table):
+    """Return a table of the documentation as a dictionary by row and column."""
+    path = DOC / "figures" / f"{table}.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    return {
+        (row[0], column): cell
+        for row in rows
+        for column, cell in zip(head[1:], row[1:], strict=True)
+    }
 
 
 # Rows of the table for choosing, and the columns of the tables for known and for new
@@ -200,14 +195,11 @@ ROWS = {
 
 
 def test_figures_for_choosing_are_those_of_the_benchmark():
-    (choose,) = read_tables("choose.rst")
-    by_default, known, _, new = read_tables("user_guide/defaults.rst")
-    columns = [name for _, name in choose]
-    sets = columns[columns.index("size") + 1 : len(set(columns))]
-    assert len(sets) == 7
+    tables = ("known_default_map", "known_samples_map", "new_map")
+    by_default, known, new = (read_figures(f"defaults/{name}") for name in tables)
+    choose = read_figures("choose")
+    assert len(choose) == (len(ROWS) + 1) * 7
     for (row, column), cell in choose.items():
-        if column not in sets:
-            continue
         name = column.removesuffix(", new")
         table = new if column.endswith("new") else known
         if row == "the better cosine":
@@ -215,7 +207,7 @@ def test_figures_for_choosing_are_those_of_the_benchmark():
             table = by_default if table is known else new
         else:
             names = ROWS[row][table is new]
-        expected = max((table[name, each][:4] for each in names), default="")
+        expected = max((table[name, each] for each in names), default="")
         assert cell == expected, (row, column)
 
 
