@@ -13,7 +13,7 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.products import N_ITEMS, N_QUERIES
-from sklearn_simlearn._core.rows import append_columns, count_indices
+from sklearn_simlearn._core.rows import count_indices, side_by_side, sum_entries
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.histogram._histogram_fast import (
     COUNT_BITS,
@@ -40,18 +40,9 @@ class Counts(NamedTuple):
         place = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], size)
         return Counts(indptr, self.words[place], self.counts[place])
 
-    def sums(self, values: np.ndarray, dtype: type) -> np.ndarray:
-        """Sum the values of the entries of each row."""
-        sums: np.ndarray = np.zeros(len(self.indptr) - 1, dtype=dtype)
-        occupied = np.flatnonzero(np.diff(self.indptr))
-        if len(occupied):
-            start = self.indptr[occupied]
-            sums[occupied] = np.add.reduceat(values, start, dtype=dtype)
-        return sums
-
     def lengths(self) -> np.ndarray:
         """Return the sum of the counts of each row."""
-        return self.sums(self.counts, np.int64)
+        return sum_entries(self.counts, self.indptr, np.int64)
 
 
 def truncate(X: sparse.csr_array, n: int) -> Counts:
@@ -224,14 +215,14 @@ class WeightTable(Encoder):
     def _alone(self, counts: Counts, weights: np.ndarray) -> np.ndarray:
         """Return the part of the similarity that depends on one side only."""
         values = weights[self.word_groups[counts.words], counts.counts]
-        return counts.sums(values, np.float64)
+        return sum_entries(values, counts.indptr)
 
 
 def _assemble(X, n, data, columns, indptr, more):
     """Return CSR rows with n columns per word, then the columns `more`."""
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
-    return append_columns(rows, np.column_stack(more))
+    return side_by_side(rows, np.column_stack(more))
 
 
 def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
