@@ -42,7 +42,7 @@ HOLDOUT_TOL = 1e-2
 HOLDOUT_QUERIES = 500
 
 
-class Setting(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate of the hold-out."""
 
     loss: str
@@ -340,8 +340,8 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
 
         # From here on, the inputs are valid. Kernels do not check them.
         if self.holdout is None:
-            setting = Setting("max" if self.loss == "auto" else self.loss, 0.0)
-            return self._learn_weights(X, relevance, pattern, setting, None, advance)
+            candidate = Candidate("max" if self.loss == "auto" else self.loss, 0.0)
+            return self._learn_weights(X, relevance, pattern, candidate, None, advance)
 
         rng = make_generator(self.random_state)
         hand_made = choose_hand_made(X, relevance, n, rng)
@@ -382,24 +382,24 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 continue
             _, _, learned = self._encode(solver, start, X)
             for share in SHARES:
-                yield Setting(loss, share), mix(learned, start, share)
+                yield Candidate(loss, share), mix(learned, start, share)
 
-    def _learn_weights(self, X, relevance, pattern, setting, hand_made, advance):
+    def _learn_weights(self, X, relevance, pattern, candidate, hand_made, advance):
         """Return the fitted attributes, with weights learned from all samples."""
         queries = np.flatnonzero(relevance.find_queries())
-        solver = self._pose(X, relevance, queries, pattern, setting.loss)
+        solver = self._pose(X, relevance, queries, pattern, candidate.loss)
 
         def fitted_attributes():
             start = None if hand_made is None else hand_made.encoder_
             table, scale, encoder = self._encode(solver, start, X)
             if start is not None:
-                encoder = mix(encoder, start, setting.share)
+                encoder = mix(encoder, start, candidate.share)
             return {
                 "encoder_": encoder,
-                "share_": setting.share,
-                "hand_made_": hand_made if setting.share > 0 else None,
+                "share_": candidate.share,
+                "hand_made_": hand_made if candidate.share > 0 else None,
                 "scale_": scale,
-                "loss_": setting.loss,
+                "loss_": candidate.loss,
                 "weights_": table.weights,
                 "word_groups_": table.word_groups,
                 "weight_pattern_": pattern,
@@ -423,7 +423,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         elif self.holdout is None and not solver.best.any():
             warn_user(
                 "No weights are better than 0, so every similarity is 0: with "
-                f'loss="{setting.loss}", no weights rank relevant items above '
+                f'loss="{candidate.loss}", no weights rank relevant items above '
                 "irrelevant ones often enough. Set holdout to use a hand-made "
                 "similarity in this case."
             )

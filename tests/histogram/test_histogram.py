@@ -791,13 +791,13 @@ def test_categories_are_never_all_zeros():
 def test_mixtures_are_inner_products(rng):
     X, y = make_objects(rng)
     model = HistogramRankSVM(random_state=0)
-    settings = _histogram.Setting("pairwise", 0.25)
+    candidate = _histogram.Candidate("pairwise", 0.25)
     hand_made = CosineSimilarity().fit(sparse.csr_array(X))
     attributes = model._learn_weights(
         sparse.csr_array(X),
         check_relevance(y),
         make_pattern(None, 4),
-        settings,
+        candidate,
         hand_made,
         lambda *_: False,
     )
