@@ -368,6 +368,13 @@ def number_patterns(matrix: sparse.csr_array) -> np.ndarray:
     return np.array(numbers, dtype=np.int64)
 
 
+def starts_run(*columns: np.ndarray) -> np.ndarray:
+    """Return the mask of rows that differ from the row before; True for the first."""
+    starts = np.ones(len(columns[0]), dtype=bool)
+    starts[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    return starts
+
+
 def count_per_row(matrix: sparse.csr_array, counted: np.ndarray) -> np.ndarray:
     """Count the stored entries of each row for which a mask is True."""
     before = np.concatenate([[0], np.cumsum(counted)])
