@@ -16,6 +16,7 @@ import sys
 import time
 import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from _common import as_counts, best_seconds, load, print_table
@@ -25,7 +26,6 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn_simlearn import HistogramRankSVM
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn.histogram._encoder import WeightTable
 from sklearn_simlearn.histogram._solver import Problem, Search, Solver
 from sklearn_simlearn.histogram._table import find_length_factors, truncate
 from sklearn_simlearn.metrics import RetrievalScorer, map_scorer
@@ -220,10 +220,8 @@ def limit():
                 solver = Solver(
                     pose(model, X[test], y[test]), model.weight_pattern_, alpha
                 )
-                while not solver.is_done(model.tol):
-                    solver.iterate(model.tol)
-                table = model.encoder_.table._replace(weights=solver.weights())
-                model.encoder_ = WeightTable(table)
+                solver.solve(model.tol, model.max_iter)
+                model.encoder_ = replace(model.encoder_, weights=solver.weights())
                 values.append((of_others, score_top4(model, X[test], y[test])))
             means = (f"{value:.3f}" for value in np.mean(values, axis=0))
             rows.append([f"length_slope={slope}, alpha={alpha}", *means])
@@ -244,7 +242,12 @@ def pose(model, X, y):
         model.weights_.shape,
         2,
     )
-    return Problem([search], model.loss_ == "pairwise")
+    return Problem(
+        [search],
+        model.loss_ == "pairwise",
+        model.word_groups_,
+        model.mean_length_,
+    )
 
 
 def categories():

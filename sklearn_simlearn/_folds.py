@@ -175,7 +175,7 @@ def _limit(rows, objects, rng, max_rows):
 
 
 def shuffle_within(
-    objects: np.ndarray, rng: np.random.Generator
+    objects: np.ndarray, rng: np.random.Generator | np.random.RandomState
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows in random order, their positions in their class, and its size."""
     row = rng.permutation(len(objects))

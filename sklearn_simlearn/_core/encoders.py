@@ -12,11 +12,16 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.products import inner_products, products_with
-from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows, unit_rows
+from sklearn_simlearn._core.rows import (
+    inverse,
+    row_dots,
+    scale_rows,
+    side_by_side,
+    unit_rows,
+)
 from sklearn_simlearn._core.typing import Matrix
 
 C = TypeVar("C", bound=type)
@@ -408,11 +413,3 @@ class GivenSimilarities(Encoder):
     def compare(self, sides: Sides) -> np.ndarray:
         """Return the given similarities."""
         return self.S
-
-
-def side_by_side(A: Matrix, B: Matrix) -> Matrix:
-    """Return [A, B], of the dtype of A; CSR if one of them is sparse."""
-    if sparse.issparse(A) or sparse.issparse(B):
-        A, B = (M if sparse.issparse(M) else sparse.csr_array(M) for M in (A, B))
-        return sparse.hstack([A, B], format="csr", dtype=A.dtype)
-    return np.hstack([A, B]).astype(A.dtype, copy=False)

@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.rows import starts_run
 from sklearn_simlearn._core.sklearn import (
     as_configured,
     get_output_config,
@@ -213,9 +214,7 @@ def _sort_into_sets(group, rows):
             "only."
         ) from None
     group = group[order]
-    is_first = np.ones(len(group), dtype=bool)
-    is_first[1:] = group[1:] != group[:-1]
-    first = np.flatnonzero(is_first)
+    first = np.flatnonzero(starts_run(group))
     return Sets(rows[order], np.append(first, len(rows)), group[first])
 
 

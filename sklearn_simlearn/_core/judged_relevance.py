@@ -1,12 +1,10 @@
 """Relevance of documents to queries, read from judgements."""
 
-from functools import cached_property
-
 import numpy as np
 from scipy import sparse
 
 from sklearn_simlearn._core.relevance import PairRelevance
-from sklearn_simlearn._core.rows import canonical_csr, number_patterns, one_hot
+from sklearn_simlearn._core.rows import canonical_csr, number_patterns
 from sklearn_simlearn._core.targets import DISTRACTOR
 
 
@@ -39,10 +37,6 @@ class JudgedRelevance(PairRelevance):
         row, column = entries.row[stored], entries.col[stored] + n_queries
         pairs = sparse.csr_array((entries.data[stored], (row, column)), shape=(n, n))
         return cls(pairs, np.arange(n) >= n_queries)
-
-    @cached_property
-    def memberships(self):
-        return one_hot(self.objects())
 
     def graded_block(self, queries, items):
         relevance = self.pairs[queries][:, items].toarray()

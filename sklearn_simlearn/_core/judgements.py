@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array
 
-from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.rows import canonical_csr, starts_run
 from sklearn_simlearn._core.sklearn import StrOptions, num_samples, validate_params
 from sklearn_simlearn._core.targets import (
     SlicedTarget,
@@ -413,9 +413,7 @@ def aggregate_pairs(
         Sum, maximum or mean of the values of each pair.
     """
     order = np.lexsort((column, row))
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (np.diff(row[order]) != 0) | (np.diff(column[order]) != 0)
-    start = np.flatnonzero(is_new)
+    start = np.flatnonzero(starts_run(row[order], column[order]))
     if len(start) < len(order):
         pool = np.maximum if rule == "max" else np.add
         value = pool.reduceat(value[order], start)

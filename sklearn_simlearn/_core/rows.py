@@ -4,7 +4,7 @@ from copy import copy
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_non_negative, validate_data
@@ -217,12 +217,14 @@ def _are_integers(X):
 
 def inverse_document_frequency(X: Matrix) -> np.ndarray:
     """Return log(n / n_i) for each feature, which n_i >= 1 of the n rows have."""
-    n_samples, n_features = X.shape
+    return np.log(X.shape[0]) - np.log(np.maximum(document_frequency(X), 1))
+
+
+def document_frequency(X: Matrix) -> np.ndarray:
+    """Return the number of rows in which each feature is not zero."""
     if isinstance(X, np.ndarray):
-        frequency = np.count_nonzero(X, axis=0)
-    else:
-        frequency = count_indices(X.indices, n_features)
-    return np.log(n_samples) - np.log(np.maximum(frequency, 1))
+        return np.count_nonzero(X, axis=0)
+    return count_indices(X.indices, X.shape[1])
 
 
 def count_indices(indices: np.ndarray, n: int) -> np.ndarray:
@@ -278,27 +280,39 @@ def row_dots(A: Matrix, B: Matrix) -> np.ndarray:
         return row_dots(B, A)
     if isinstance(B, np.ndarray) or B is not A:
         return A.astype(np.float64).multiply(B).sum(axis=1)
-    return _sum_rows(np.square(A.data, dtype=np.float64), A.indptr)
+    return sum_entries(np.square(A.data, dtype=np.float64), A.indptr)
 
 
-def _sum_rows(values, indptr):
-    """Return the sum of the values of each row of CSR."""
-    sums = np.zeros(len(indptr) - 1, dtype=values.dtype)
+def sum_entries(
+    values: np.ndarray, indptr: np.ndarray, dtype: DTypeLike | None = None
+) -> np.ndarray:
+    """Return the sum of the values of the entries of each row of CSR.
+
+    If `dtype` is None, the sums have the dtype of the values.
+    """
+    dtype = values.dtype if dtype is None else dtype
+    sums: np.ndarray = np.zeros(len(indptr) - 1, dtype=dtype)
     start = indptr[:-1]
     occupied = start < indptr[1:]
     if occupied.all():
-        return np.add.reduceat(values, start, out=sums)
-    sums[occupied] = np.add.reduceat(values, start[occupied]) if len(values) else 0
+        return np.add.reduceat(values, start, dtype=dtype, out=sums)
+    if len(values):
+        sums[occupied] = np.add.reduceat(values, start[occupied], dtype=dtype)
     return sums
 
 
-def append_columns(X: Matrix, extra: np.ndarray, scale=None) -> Matrix:
-    """Return [X, extra], with rows multiplied by `scale` if it is given."""
-    if sparse.issparse(X):
-        out = sparse.hstack([X, sparse.csr_array(extra)], format="csr", dtype=X.dtype)
-    else:
-        out = np.hstack([X, extra]).astype(X.dtype, copy=False)
-    return out if scale is None else scale_rows(out, scale)
+def side_by_side(*parts: Matrix, dtype: DTypeLike | None = None) -> Matrix:
+    """Return matrices side by side; CSR if one of them is sparse.
+
+    If `dtype` is None, the result has the dtype of the first part.
+    """
+    dtype = parts[0].dtype if dtype is None else dtype
+    if any(sparse.issparse(part) for part in parts):
+        rows = [
+            part if sparse.issparse(part) else sparse.csr_array(part) for part in parts
+        ]
+        return sparse.hstack(rows, format="csr", dtype=dtype)
+    return np.hstack(parts).astype(dtype, copy=False)
 
 
 def stack_rows(A: Matrix, B: Matrix) -> Matrix:
@@ -352,6 +366,13 @@ def number_patterns(matrix: sparse.csr_array) -> np.ndarray:
     columns = np.split(matrix.indices, matrix.indptr[1:-1])
     numbers = [known.setdefault(c.tobytes(), len(known)) for c in columns]
     return np.array(numbers, dtype=np.int64)
+
+
+def starts_run(*columns: np.ndarray) -> np.ndarray:
+    """Return the mask of rows that differ from the row before; True for the first."""
+    starts = np.ones(len(columns[0]), dtype=bool)
+    starts[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    return starts
 
 
 def count_per_row(matrix: sparse.csr_array, counted: np.ndarray) -> np.ndarray:

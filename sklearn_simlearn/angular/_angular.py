@@ -44,8 +44,8 @@ FOLD_LIMIT_OF_KNOWN = Limit(references=1600, candidates=30)
 FOLD_TOL = 0.1
 
 
-class Setting(NamedTuple):
-    """Parameters that the hold-out chooses."""
+class Candidate(NamedTuple):
+    """A candidate of the hold-out."""
 
     matrix: str
     share: float
@@ -324,12 +324,14 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             given = GivenTriplets(triplets)
         rng = make_generator(self.random_state)
         if self.holdout is None:
-            setting, attributes = Choice(self._plain_setting(), {})
+            candidate, attributes = Choice(self._plain_candidate(), {})
         else:
             path = partial(self._path, X, relevance, given)
-            setting, attributes = choose(path, X, relevance, self.holdout, rng, advance)
+            candidate, attributes = choose(
+                path, X, relevance, self.holdout, rng, advance
+            )
         start = Start.fit(relevance.items_of(X))
-        if setting is START:
+        if candidate is START:
             return attributes | {
                 "encoder_": start,
                 "idf_": start.idf,
@@ -349,8 +351,8 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
                 "Increase either, or set candidates to another value than "
                 f'"{self.candidates}".'
             )
-        dual = self._make_dual(rows, references, blocks, setting.matrix)
-        return attributes | self._solve(dual, indices, setting, start, advance)
+        dual = self._make_dual(rows, references, blocks, candidate.matrix)
+        return attributes | self._solve(dual, indices, candidate, start, advance)
 
     def _unused_parameters(self):
         unused = {}
@@ -360,9 +362,9 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             unused["n_references"] = "an array of references"
         return unused
 
-    def _plain_setting(self):
-        """Return the setting without a hold-out; diagonal unless "full" is set."""
-        return Setting("full" if self.matrix == "full" else "diagonal", 0.0)
+    def _plain_candidate(self):
+        """Return the form without a hold-out; diagonal unless "full" is set."""
+        return Candidate("full" if self.matrix == "full" else "diagonal", 0.0)
 
     def _path(self, X, relevance, given, train, rng) -> Iterator[tuple]:
         """Yield the candidates, each with the encoder that it learns from some rows."""
@@ -387,7 +389,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             learned = self._encoder(dual.matrices(), start)
             for share in SHARES:
                 mixed = mix(learned, start, share, same_items=True)
-                yield Setting(form, share), mixed
+                yield Candidate(form, share), mixed
 
     def _make_dual(self, X, references, blocks, form, tol=None):
         if form == "full" and not self.query_dependent:
@@ -412,11 +414,11 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             n_threads=count_threads(self.n_jobs),
         )
 
-    def _solve(self, dual, indices, setting, start, advance):
+    def _solve(self, dual, indices, candidate, start, advance):
         """Return the fitted attributes."""
 
         def describe():
-            return self._describe(dual, indices, setting, start)
+            return self._describe(dual, indices, candidate, start)
 
         stop = False
         with one_blas_thread():
@@ -435,7 +437,7 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
             )
         return fitted
 
-    def _describe(self, dual, indices, setting, start):
+    def _describe(self, dual, indices, candidate, start):
         """Return the fitted attributes of the solution so far."""
         matrices = dual.matrices()
         learned = self._encoder(matrices, start)
@@ -443,10 +445,10 @@ class AngularBilinearRanker(PaperFormMixin, TripletLearner):
         objective = sum_alpha - quadratic / 2
         steps_per_triplet = np.ceil(n_steps / np.maximum(dual.n_triplets, 1))
         return {
-            "encoder_": mix(learned, start, setting.share, same_items=True),
+            "encoder_": mix(learned, start, candidate.share, same_items=True),
             "idf_": start.idf,
-            "matrix_": setting.matrix,
-            "share_": setting.share,
+            "matrix_": candidate.matrix,
+            "share_": candidate.share,
             "reference_queries_": matrices.queries,
             "reference_indices_": indices,
             "directions_": matrices.directions,

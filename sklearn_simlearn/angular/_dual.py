@@ -490,6 +490,3 @@ def _csr_arrays(*matrices):
         )
         for matrix in matrices
     ]
-
-
-# -- rows, for arrays and CSR --

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from sklearn_simlearn._core.encoders import Encoder, Sides
-from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.rows import canonical_csr, side_by_side
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.unwrap import Model
@@ -129,10 +129,5 @@ def _join(parts: Sequence[Matrix]) -> Matrix:
     """Return matrices side by side; CSR if one of them is sparse."""
     if len(parts) == 1:
         return parts[0]
-    dtype = np.result_type(*parts)
-    if any(sparse.issparse(part) for part in parts):
-        rows = [
-            part if sparse.issparse(part) else sparse.csr_array(part) for part in parts
-        ]
-        return canonical_csr(sparse.hstack(rows, format="csr", dtype=dtype))
-    return np.hstack(parts).astype(dtype, copy=False)
+    joined = side_by_side(*parts, dtype=np.result_type(*parts))
+    return canonical_csr(joined) if sparse.issparse(joined) else joined

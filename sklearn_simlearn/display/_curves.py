@@ -85,7 +85,8 @@ class CurveDisplay(ABC):
         curves = cls._read(list(reports.values()))
         curves["name"] = list(reports)
         curves["is_baseline"] = [name in baselines for name in reports]
-        curves["n_queries"] = count_queries(next(iter(reports.values())))
+        first = next(iter(reports.values()))
+        curves["n_queries"] = count_queries(first.average_precision)
         return cls(**curves).plot(**options)
 
     @classmethod
@@ -94,7 +95,7 @@ class CurveDisplay(ABC):
         curves = cls._read([report])
         curves["precision"] = curves["precision"][0]
         curves |= {"name": name, "is_baseline": is_baseline}
-        curves["n_queries"] = count_queries(report)
+        curves["n_queries"] = count_queries(report.average_precision)
         return cls(**curves)
 
     def plot(
@@ -197,9 +198,9 @@ def measure(estimators, X, y, query_mask, baselines=(), **options):
     }
 
 
-def count_queries(report):
-    """Return the number of queries with relevant items."""
-    return int(np.count_nonzero(~np.isnan(report.average_precision)))
+def count_queries(values):
+    """Return the number of queries with relevant items: values that are not NaN."""
+    return int(np.count_nonzero(~np.isnan(values)))
 
 
 def check_baselines(baselines, estimators):

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn_simlearn import metrics
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
-from sklearn_simlearn.display._curves import CurveDisplay, measure
+from sklearn_simlearn.display._curves import CurveDisplay, count_queries, measure
 
 
 class PrecisionAtRankDisplay(CurveDisplay):
@@ -210,7 +210,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
             ranks,
             name=name,
             is_baseline=options.pop("is_baseline", False),
-            n_queries=int(np.count_nonzero(~np.isnan(per_query[0]))),
+            n_queries=count_queries(per_query[0]),
         )
         return display.plot(**options)
 

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn_simlearn import metrics
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
-from sklearn_simlearn.display._curves import CurveDisplay, measure
+from sklearn_simlearn.display._curves import CurveDisplay, count_queries, measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,7 +224,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             mean_average_precision=float(np.nanmean(per_query)),
             name=name,
             is_baseline=is_baseline,
-            n_queries=int(np.count_nonzero(~np.isnan(per_query))),
+            n_queries=count_queries(per_query),
         )
         return display.plot(ax=ax, **line_options)
 

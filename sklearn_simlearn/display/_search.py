@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.relevance import check_relevance, stack_targets
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, num_samples
@@ -36,59 +37,46 @@ def find_neighbors(
 
     With Judgements as `y`, the database consists of their documents.
     """
-    if isinstance(y, Judgements):
-        return _find_documents(find_model(estimator), X, y, queries, n_neighbors)
     model = find_model(estimator)
-    n_samples = num_samples(X)
-    if X_database is None:
+    among_themselves = X_database is None and not isinstance(y, Judgements)
+    if among_themselves:
         X, items = model.prepare_samples(X)
     else:
+        if isinstance(y, Judgements):
+            model.refuse_steps_of_queries()
+            X_database = y.documents
         X, items = model.prepare_queries(X), model.prepare_items(X_database)
+    relevance, n_before = _read_relevance(X, y, X_database, y_database)
     n_items = num_samples(items)
-    n_neighbors = min(n_neighbors, n_items - (X_database is None))
+    n_neighbors = min(n_neighbors, n_items - among_themselves)
     compare = model.compare_with(items)
-    relevance = None
-    if y is not None:
-        target = y if X_database is None else stack_targets(y, y_database)
-        relevance = check_relevance(target, has_database=X_database is not None)
-    first_item = 0 if X_database is None else n_samples
 
-    found = []
+    queries, found = np.asarray(queries), []
     n_rows = get_chunk_n_rows(32 * n_items, max_n_rows=max(len(queries), 1))
     for start in range(0, len(queries), n_rows):
-        rows = np.asarray(queries[start : start + n_rows])
-        similarity = np.array(compare(X, rows, None), dtype=np.float64)
-        if X_database is None:
-            similarity[np.arange(len(rows)), rows] = -np.inf  # not itself
-        best = np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]
-        judged = None
-        if relevance is not None:
-            block = relevance.block(rows, slice(first_item, first_item + n_items))
-            judged = np.take_along_axis(block, best, axis=1)
-        found.append((best, np.take_along_axis(similarity, best, axis=1), judged))
-    best, similarity, judged = zip(*found, strict=True)
-    return Found(
-        np.concatenate(best),
-        np.concatenate(similarity),
-        None if relevance is None else np.concatenate(judged),
-    )
-
-
-def _find_documents(model, X, y, queries, n_neighbors) -> Found:
-    """Return the best documents for some rows of X."""
-    model.refuse_steps_of_queries()
-    compare = model.compare_with(model.prepare_items(y.documents))
-    X = model.prepare_queries(X)
-    queries, n_neighbors = np.asarray(queries), min(n_neighbors, y.shape[1])
-    found = []
-    n_rows = get_chunk_n_rows(32 * y.shape[1], max_n_rows=max(len(queries), 1))
-    for start in range(0, len(queries), n_rows):
         rows = queries[start : start + n_rows]
-        similarity = np.asarray(compare(X, rows, None), dtype=np.float64)
+        similarity = np.array(compare(X, rows, None), dtype=np.float64)
+        if among_themselves:
+            similarity[np.arange(len(rows)), rows] = -np.inf
         best = np.argsort(-similarity, axis=1, kind="stable")[:, :n_neighbors]
-        judged = np.sign(y.relevance[rows].toarray()).astype(np.int8)
-        found.append(
-            [np.take_along_axis(M, best, axis=1) for M in (similarity, judged)]
-        )
-        found[-1].insert(0, best)
-    return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        blocks = [similarity]
+        if relevance is not None:
+            blocks.append(relevance.block(rows, slice(n_before, n_before + n_items)))
+        found.append([best, *(np.take_along_axis(M, best, axis=1) for M in blocks)])
+    items, similarity, *judged = map(np.concatenate, zip(*found, strict=True))
+    return Found(items, similarity, judged[0] if judged else None)
+
+
+def _read_relevance(X, y, X_database, y_database):
+    """Return the relevance of all samples, and the number of samples before the items.
+
+    The relevance is None without a target.
+    """
+    if y is None:
+        return None, 0
+    if isinstance(y, Judgements):
+        return JudgedRelevance.of(y.relevance), len(y)
+    if X_database is None:
+        return check_relevance(y), 0
+    both = stack_targets(y, y_database)
+    return check_relevance(both, has_database=True), num_samples(X)

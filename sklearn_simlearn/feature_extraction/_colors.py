@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_simlearn._core.optional import import_optional
 from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn.feature_extraction._decode import scale_to_square
 from sklearn_simlearn.feature_extraction._reader import ImageVectors
 
 
@@ -110,10 +111,7 @@ class ColorHistograms(ImageVectors):
     def _find_bins(self, pixels):
         """Return the number of the bin of each pixel of the square."""
         cv2 = import_optional("cv2", "vision", "ColorHistograms")
-        size = self.image_size
-        shrinks = min(pixels.shape[:2]) > size
-        how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-        square = cv2.resize(pixels, (size, size), interpolation=how)
+        square = scale_to_square(pixels, self.image_size)
         channels = cv2.cvtColor(square, cv2.COLOR_RGB2HSV_FULL).astype(np.intp)
         hue, saturation, brightness = np.moveaxis(
             channels * np.array(self.bins) // 256, 2, 0

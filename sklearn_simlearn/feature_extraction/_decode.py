@@ -133,6 +133,14 @@ def shrink(pixels: np.ndarray, max_size: int | None) -> np.ndarray:
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
+def scale_to_square(pixels: np.ndarray, size: int) -> np.ndarray:
+    """Return an image scaled to a square, without regard to its proportions."""
+    cv2 = import_optional("cv2", "vision", "Scaling images")
+    shrinks = min(pixels.shape[:2]) > size
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    return cv2.resize(pixels, (size, size), interpolation=how)
+
+
 @contextmanager
 def quiet_decoder() -> Iterator[None]:
     """Suppress the messages of OpenCV."""

@@ -6,8 +6,8 @@ from numbers import Integral
 import numpy as np
 from scipy import fft
 
-from sklearn_simlearn._core.optional import import_optional
 from sklearn_simlearn._core.sklearn import Interval
+from sklearn_simlearn.feature_extraction._decode import scale_to_square
 from sklearn_simlearn.feature_extraction._reader import ImageVectors
 
 # Frequency of the finest filters in cycles per pixel, and the factor between scales.
@@ -107,10 +107,7 @@ class GistDescriptors(ImageVectors):
         size = self.image_size
         if pixels.size == 0:
             return np.zeros(self._n_features_out, dtype=np.float32)
-        cv2 = import_optional("cv2", "vision", "GistDescriptors")
-        shrinks = min(pixels.shape) > size
-        how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-        square = cv2.resize(pixels, (size, size), interpolation=how)
+        square = scale_to_square(pixels, size)
         # Reflect the borders, because the Fourier transform is periodic.
         border = size // 4
         padded = np.pad(square.astype(np.float64), border, mode="symmetric")

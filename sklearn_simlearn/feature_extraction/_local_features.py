@@ -12,6 +12,7 @@ from sklearn_simlearn._core.storage import HEADER, open_folder, write_folder
 
 KIND = "local features"
 GEOMETRY = ("x", "y", "scale", "angle")
+OF_POINTS = (*GEOMETRY, "descriptors", "words")
 DESCRIPTOR_TYPES = ("uint8", "float16", "float32", "float64")
 
 # Number of values that are checked at a time, to avoid a copy of all of them.
@@ -208,13 +209,12 @@ class LocalFeatures:
         """Return an object of valid arrays, without checks."""
         self = cls.__new__(cls)
         self.offsets, self.image_sizes = offsets, image_sizes
-        for name in (*GEOMETRY, "descriptors", "words"):
+        for name in OF_POINTS:
             setattr(self, name, point_arrays.get(name))
         return self
 
     def _point_arrays(self):
-        names = (*GEOMETRY, "descriptors", "words")
-        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+        return {n: getattr(self, n) for n in OF_POINTS if getattr(self, n) is not None}
 
     def __repr__(self) -> str:
         extras = [f"n_images={len(self)}", f"n_points={self.n_points}"]
@@ -297,7 +297,7 @@ class LocalFeatures:
         missing = {"offsets", *GEOMETRY} - set(arrays)
         if missing:
             raise ValueError(f"{', '.join(sorted(missing))} missing.")
-        names = ("offsets", *GEOMETRY, "descriptors", "words", "image_sizes")
+        names = ("offsets", *OF_POINTS, "image_sizes")
         return cls(**{name: arrays[name] for name in names if name in arrays})
 
 

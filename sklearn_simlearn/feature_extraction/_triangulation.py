@@ -12,13 +12,13 @@ from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.rows import power
-from sklearn_simlearn._core.sklearn import Interval, StrOptions, get_chunk_n_rows
+from sklearn_simlearn._core.sklearn import Interval, get_chunk_n_rows
 from sklearn_simlearn.feature_extraction._descriptors import (
     DescriptorTransformer,
     check_descriptors,
 )
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
-from sklearn_simlearn.feature_extraction._vocabulary import fit_vocabulary
+from sklearn_simlearn.feature_extraction._vocabulary import OF_KMEANS, fit_vocabulary
 
 MAX_POINTS = 100_000  # largest number of descriptors for the covariance
 N_BALANCINGS = 10  # iterations for the democratic weights, as in the paper
@@ -103,10 +103,7 @@ class TriangulationEmbedding(DescriptorTransformer):
     _parameter_constraints: dict = {
         "n_words": [Interval(Integral, 2, None, closed="left")],
         "power": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        **OF_KMEANS,
     }
 
     def __init__(

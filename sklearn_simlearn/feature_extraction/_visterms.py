@@ -10,11 +10,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.optional import import_optional
-from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
+from sklearn_simlearn._core.sklearn import Interval, fit_context
 from sklearn_simlearn._core.typing import ImagesLike, SparseRows
 from sklearn_simlearn.base import replacing_state
 from sklearn_simlearn.feature_extraction._reader import ImageTransformer, as_images
-from sklearn_simlearn.feature_extraction._vocabulary import VisualVocabulary
+from sklearn_simlearn.feature_extraction._vocabulary import OF_KMEANS, VisualVocabulary
 
 N_PATTERNS = 59
 RADIUS = 2
@@ -97,9 +97,7 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, ImageTransformer):
         "step": [Interval(Integral, 1, None, closed="left")],
         "scale_factor": [Interval(Real, 1, None, closed="neither")],
         "n_colors": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
-        "random_state": ["random_state"],
+        **OF_KMEANS,
         **ImageTransformer._parameter_constraints,
     }
 

@@ -31,7 +31,7 @@ from sklearn_simlearn.feature_extraction._descriptors import (
     check_descriptors,
 )
 from sklearn_simlearn.feature_extraction._local_features import LocalFeatures
-from sklearn_simlearn.feature_extraction._vocabulary import fit_vocabulary
+from sklearn_simlearn.feature_extraction._vocabulary import OF_KMEANS, fit_vocabulary
 
 
 class VLAD(DescriptorTransformer):
@@ -96,10 +96,7 @@ class VLAD(DescriptorTransformer):
         "n_vocabularies": [Interval(Integral, 1, None, closed="left")],
         "power": [Interval(Real, 0, None, closed="neither")],
         "intra_normalize": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        **OF_KMEANS,
     }
 
     def __init__(

@@ -35,6 +35,14 @@ from sklearn_simlearn.feature_extraction._words import (
     take_floats,
 )
 
+# Constraints of the parameters of k-means, for all transformers that learn words.
+OF_KMEANS = {
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "backend": [StrOptions({"auto", "faiss", "sklearn"})],
+    "random_state": ["random_state"],
+    "n_jobs": [Integral, None],
+}
+
 # Default width of soft assignment relative to the distance to the nearest word, and
 # number of descriptors from which this distance is estimated.
 SIGMA, MAX_SIGMA_SAMPLE = 0.25, 2**16
@@ -140,11 +148,8 @@ class VisualVocabulary(DescriptorTransformer):
         "search": [StrOptions({"exact", "hnsw", "ivf"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "sigma": [Interval(Real, 0, None, closed="neither"), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "points_per_word": [Interval(Integral, 1, None, closed="left"), None],
-        "backend": [StrOptions({"auto", "faiss", "sklearn"})],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        **OF_KMEANS,
     }
 
     def __init__(

@@ -1,6 +1,7 @@
 """Count-pair similarity of word histograms, learned by a ranking SVM."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -21,15 +22,14 @@ from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import HOLDOUT, START, choose
 from sklearn_simlearn.base import SimilarityLearner
-from sklearn_simlearn.histogram._encoder import WeightTable, find_scale
 from sklearn_simlearn.histogram._histogram_fast import MAX_COUNT
 from sklearn_simlearn.histogram._pattern import merge_bins
 from sklearn_simlearn.histogram._solver import Solver, pose_problem
 from sklearn_simlearn.histogram._start import choose_hand_made, fit_hand_made
 from sklearn_simlearn.histogram._table import (
-    CountTable,
+    WeightTable,
+    find_scale,
     find_truncation,
-    group_words,
     make_pattern,
     truncate,
 )
@@ -42,7 +42,7 @@ HOLDOUT_TOL = 1e-2
 HOLDOUT_QUERIES = 500
 
 
-class Setting(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate of the hold-out."""
 
     loss: str
@@ -340,17 +340,12 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
 
         # From here on, the inputs are valid. Kernels do not check them.
         if self.holdout is None:
-            setting = Setting("max" if self.loss == "auto" else self.loss, 0.0)
-            return self._learn_weights(X, relevance, pattern, setting, None, advance)
+            candidate = Candidate("max" if self.loss == "auto" else self.loss, 0.0)
+            return self._learn_weights(X, relevance, pattern, candidate, None, advance)
 
         rng = make_generator(self.random_state)
         hand_made = choose_hand_made(X, relevance, n, rng)
-
-        def path(train, rng):
-            return self._try_settings(
-                X[train], relevance.take(train), pattern, hand_made, rng
-            )
-
+        path = partial(self._path, X, relevance, pattern, hand_made)
         choice = choose(path, X, relevance, self.holdout, rng, advance)
         hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         if choice.candidate is not START:
@@ -368,10 +363,11 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         }
         return start | choice.attributes
 
-    def _try_settings(
-        self, X, relevance, pattern, hand_made, rng
+    def _path(
+        self, X, relevance, pattern, hand_made, train, rng
     ) -> Iterator[tuple[Any, Encoder]]:
         """Yield the candidates, each with the encoder that it learns from some rows."""
+        X, relevance = X[train], relevance.take(train)
         hand_made = fit_hand_made(hand_made, relevance.items_of(X))
         start = hand_made.encoder_
         yield START, start
@@ -379,35 +375,31 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         for loss in ("max", "pairwise") if self.loss == "auto" else (self.loss,):
             queries = order[:HOLDOUT_QUERIES]
             solver = self._pose(X, relevance, queries, pattern, loss)
-            while not solver.is_done(HOLDOUT_TOL) and solver.n_iter < self.max_iter:
-                solver.iterate(HOLDOUT_TOL)
+            solver.solve(HOLDOUT_TOL, self.max_iter)
             # The objective is 1 for weights of 0. Differences below the tolerance may
             # be due to the gap.
             if solver.objective > 1 - HOLDOUT_TOL:
                 continue
-            table = WeightTable(self._make_table(X, solver))
-            learned = Rescaled(table, 1 / find_scale(table, start, X))
+            _, _, learned = self._encode(solver, start, X)
             for share in SHARES:
-                yield Setting(loss, share), mix(learned, start, share)
+                yield Candidate(loss, share), mix(learned, start, share)
 
-    def _learn_weights(self, X, relevance, pattern, setting, hand_made, advance):
+    def _learn_weights(self, X, relevance, pattern, candidate, hand_made, advance):
         """Return the fitted attributes, with weights learned from all samples."""
         queries = np.flatnonzero(relevance.find_queries())
-        solver = self._pose(X, relevance, queries, pattern, setting.loss)
+        solver = self._pose(X, relevance, queries, pattern, candidate.loss)
 
         def fitted_attributes():
-            table = self._make_table(X, solver)
-            encoder, scale = WeightTable(table), 1.0
-            if hand_made is not None:
-                start = hand_made.encoder_
-                scale = find_scale(encoder, start, X)
-                encoder = mix(Rescaled(encoder, 1 / scale), start, setting.share)
+            start = None if hand_made is None else hand_made.encoder_
+            table, scale, encoder = self._encode(solver, start, X)
+            if start is not None:
+                encoder = mix(encoder, start, candidate.share)
             return {
                 "encoder_": encoder,
-                "share_": setting.share,
-                "hand_made_": hand_made if setting.share > 0 else None,
+                "share_": candidate.share,
+                "hand_made_": hand_made if candidate.share > 0 else None,
                 "scale_": scale,
-                "loss_": setting.loss,
+                "loss_": candidate.loss,
                 "weights_": table.weights,
                 "word_groups_": table.word_groups,
                 "weight_pattern_": pattern,
@@ -418,21 +410,20 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 "n_iter_": solver.n_iter,
             }
 
-        stop = False
-        while not (stop or solver.is_done(self.tol)) and solver.n_iter < self.max_iter:
-            solver.iterate(self.tol)
-            stop = advance("pass", fitted_attributes)
-        if not (stop or solver.is_done(self.tol)):
+        report = partial(advance, "pass", fitted_attributes)
+        if solver.solve(self.tol, self.max_iter, report):
+            return fitted_attributes()
+        if not solver.is_done(self.tol):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
                 f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase "
                 "max_iter, tol or alpha.",
                 ConvergenceWarning,
             )
-        elif self.holdout is None and not (stop or solver.best.any()):
+        elif self.holdout is None and not solver.best.any():
             warn_user(
                 "No weights are better than 0, so every similarity is 0: with "
-                f'loss="{setting.loss}", no weights rank relevant items above '
+                f'loss="{candidate.loss}", no weights rank relevant items above '
                 "irrelevant ones often enough. Set holdout to use a hand-made "
                 "similarity in this case."
             )
@@ -453,14 +444,19 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         )
         return Solver(problem, pattern, self.alpha, self.penalty)
 
-    def _make_table(self, X, solver) -> CountTable:
-        counts = truncate(X, len(solver.pattern) - 1)
-        return CountTable(
+    def _encode(self, solver, start, X) -> tuple[WeightTable, float, Encoder]:
+        """Return the table, its scale, and its encoder with the spread of the start."""
+        problem = solver.problem
+        table = WeightTable(
             solver.weights(),
-            group_words(counts, X.shape[1], self.n_word_groups),
-            float(counts.counts.sum(dtype=np.int64) / X.shape[0]),
+            problem.word_groups,
+            problem.mean_length,
             self.length_slope,
         )
+        if start is None:
+            return table, 1.0, table
+        scale = find_scale(table, start, X)
+        return table, scale, Rescaled(table, 1 / scale)
 
     def _check_rows(self, X, *, reset=False):
         return canonical_csr(super()._check_rows(X, reset=reset))

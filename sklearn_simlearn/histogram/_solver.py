@@ -3,6 +3,8 @@
 Notation and equation labels are those of doc/learners/histogram.rst.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from sklearn.utils import gen_batches
 
@@ -131,6 +133,12 @@ class Problem:
     pairwise : bool
         True for the loss "pairwise", False for "max".
 
+    word_groups : ndarray of shape (n_words,)
+        Group of each word by its frequency in all items.
+
+    mean_length : float
+        Mean length of all items.
+
     Attributes
     ----------
     capacity : ndarray of shape (n_queries,)
@@ -141,9 +149,17 @@ class Problem:
         scale of the bins. It is the slope of the pairwise loss at weights of 0.
     """
 
-    def __init__(self, searches: list[Search], pairwise: bool):
+    def __init__(
+        self,
+        searches: list[Search],
+        pairwise: bool,
+        word_groups: np.ndarray,
+        mean_length: float,
+    ):
         self.searches = searches
         self.pairwise = pairwise
+        self.word_groups = word_groups
+        self.mean_length = mean_length
         self.n_queries = sum(len(search.queries) for search in searches)
         self.capacity = np.full(self.n_queries, 1 / self.n_queries)
         if pairwise:
@@ -196,23 +212,25 @@ def pose_problem(
     n_threads : int
         Number of threads.
     """
-    factor = find_length_factors(counts, length_slope, counts.lengths().mean())
+    mean_length = float(counts.lengths().mean())
+    factor = find_length_factors(counts, length_slope, mean_length)
     if cross_fit == "auto":
         cross_fit = shape[0] > 1 and _are_words_of_objects(counts, relevance)
     is_query = np.zeros(len(relevance), dtype=bool)
     is_query[queries] = True
     everyone = np.arange(len(relevance))
-    parts, counts_of = [everyone], [counts]
+    word_groups = group_words(counts, n_words, shape[0])
+    parts, counts_of, groups = [everyone], [counts], [word_groups]
     if cross_fit:
         half = halve(relevance)
         parts = [everyone[half], everyone[~half]]
         counts_of = [counts.take(part) for part in parts]
+        groups = [group_words(other, n_words, shape[0]) for other in counts_of[::-1]]
     searches = []
-    for part, own, other in zip(parts, counts_of, reversed(counts_of), strict=True):
+    for part, own, group in zip(parts, counts_of, groups, strict=True):
         among = relevance.take(part)
         of_part = np.flatnonzero(among.find_queries(is_query[part]))
         if len(of_part):
-            group = group_words(other, n_words, shape[0])
             searches.append(
                 Search(own, group, among, of_part, factor[part], shape, n_threads)
             )
@@ -221,7 +239,7 @@ def pose_problem(
             "y has too few objects for cross_fit: each half needs relevant and "
             "irrelevant items. Set cross_fit=False."
         )
-    return Problem(searches, loss == "pairwise")
+    return Problem(searches, loss == "pairwise", word_groups, mean_length)
 
 
 def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
@@ -304,6 +322,20 @@ class Solver:
     def penalty(self, theta: np.ndarray) -> float:
         """Return the penalty, the first term of the objective."""
         return self.alpha / 2 * theta @ theta
+
+    def solve(
+        self, tol: float, max_iter: int, report: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Iterate until the gap is small enough, or `max_iter` times.
+
+        `report` is called after each iteration. If it returns True, stop and return
+        True.
+        """
+        while not self.is_done(tol) and self.n_iter < max_iter:
+            self.iterate(tol)
+            if report():
+                return True
+        return False
 
     def iterate(self, tol: float) -> None:
         """Add planes at the current point, then step to the minimum of the planes."""

@@ -1,22 +1,29 @@
-"""Truncated counts, and their similarity by a table of weights.
+"""Truncated counts, and the encoder that compares them by a table of weights.
 
 Notation and equation labels are those of doc/learners/histogram.rst.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import gen_batches
 
+from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.products import N_ITEMS, N_QUERIES
-from sklearn_simlearn._core.rows import append_columns, count_indices
+from sklearn_simlearn._core.rows import count_indices, side_by_side, sum_entries
+from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.histogram._histogram_fast import (
     COUNT_BITS,
     MAX_COUNT,
     Words,
     score_queries,
 )
+
+# Number of samples whose similarities determine the scale of the learned similarity.
+N_COMPARED = 500
 
 
 class Counts(NamedTuple):
@@ -33,18 +40,9 @@ class Counts(NamedTuple):
         place = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], size)
         return Counts(indptr, self.words[place], self.counts[place])
 
-    def sums(self, values: np.ndarray, dtype: type) -> np.ndarray:
-        """Sum the values of the entries of each row."""
-        sums: np.ndarray = np.zeros(len(self.indptr) - 1, dtype=dtype)
-        occupied = np.flatnonzero(np.diff(self.indptr))
-        if len(occupied):
-            start = self.indptr[occupied]
-            sums[occupied] = np.add.reduceat(values, start, dtype=dtype)
-        return sums
-
     def lengths(self) -> np.ndarray:
         """Return the sum of the counts of each row."""
-        return self.sums(self.counts, np.int64)
+        return sum_entries(self.counts, self.indptr, np.int64)
 
 
 def truncate(X: sparse.csr_array, n: int) -> Counts:
@@ -113,23 +111,46 @@ def make_pattern(weight_pattern, n: int) -> np.ndarray:
     return pattern.reshape(n + 1, n + 1)
 
 
-class CountTable(NamedTuple):
-    """Similarity of counts as an inner product: (histogram-model)."""
+@dataclass(frozen=True, eq=False)
+class WeightTable(Encoder):
+    """Counts compared by a table of weights; encoded rows are CSR: (histogram-model).
 
-    weights: np.ndarray  # group, count of the query, count of the item
+    Attributes
+    ----------
+    weights : ndarray of shape (n_groups, n + 1, n + 1)
+        Weight by group of the word, count in the query and count in the item.
+
+    word_groups : ndarray of shape (n_words,)
+        Group of each word.
+
+    mean_length : float
+        Mean of the sum of truncated counts over training samples.
+
+    length_slope : float
+        Slope of the length normalisation of items.
+    """
+
+    weights: np.ndarray
     word_groups: np.ndarray
     mean_length: float
     length_slope: float
 
-    def similarity(
-        self, X: sparse.csr_array, Y: sparse.csr_array, n_threads: int = 1
-    ) -> np.ndarray:
-        """Return the similarity of the rows of X to those of Y: (histogram-inverted).
+    @property
+    def truncation(self) -> int:
+        """Largest count n."""
+        return self.weights.shape[1] - 1
 
-        The result equals the product of the encodings. It is computed from postings,
-        which have one entry per word, while encoded queries have n.
+    def name_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return n names per word, and a name of the last two columns."""
+        counts = np.repeat(names, self.truncation).tolist()
+        return [*counts, "(unmatched)", "(unmatched)"]
+
+    def compare(self, sides: Sides) -> np.ndarray:
+        """Return the similarities, computed from postings: (histogram-inverted).
+
+        Postings have one entry per word, while encoded queries have n.
         """
-        n = self.weights.shape[1] - 1
+        X, Y, n = sides.queries.X, sides.items.X, self.truncation
         counts = truncate(X, n)
         gain = find_gains(self.weights)
         of_query = self._alone(counts, self.weights[:, :, 0])
@@ -155,14 +176,14 @@ class CountTable(NamedTuple):
                     of_query[queries],
                     of_item,
                     factor,
-                    n_threads,
+                    sides.n_threads,
                     out[queries, items],
                 )
         return out
 
-    def encode_queries(self, X: sparse.csr_array) -> sparse.csr_array:
+    def queries(self, X: Matrix) -> sparse.csr_array:
         """Encode each word of a query by its gains with the item counts 1 to n."""
-        n = self.weights.shape[1] - 1
+        n = self.truncation
         counts = truncate(X, n)
         group = self.word_groups[counts.words]
         gain = find_gains(self.weights).astype(X.dtype)[group, counts.counts, 1:]
@@ -178,9 +199,9 @@ class CountTable(NamedTuple):
             [np.ones_like(alone), alone],
         )
 
-    def encode_items(self, X: sparse.csr_array) -> sparse.csr_array:
+    def items(self, X: Matrix) -> sparse.csr_array:
         """Encode each word of an item by an indicator of its count, times a factor."""
-        n = self.weights.shape[1] - 1
+        n = self.truncation
         counts = truncate(X, n)
         alone = self._alone(counts, self.weights[:, 0])
         factor = find_length_factors(counts, self.length_slope, self.mean_length)
@@ -194,14 +215,29 @@ class CountTable(NamedTuple):
     def _alone(self, counts: Counts, weights: np.ndarray) -> np.ndarray:
         """Return the part of the similarity that depends on one side only."""
         values = weights[self.word_groups[counts.words], counts.counts]
-        return counts.sums(values, np.float64)
+        return sum_entries(values, counts.indptr)
 
 
 def _assemble(X, n, data, columns, indptr, more):
     """Return CSR rows with n columns per word, then the columns `more`."""
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
-    return append_columns(rows, np.column_stack(more))
+    return side_by_side(rows, np.column_stack(more))
+
+
+def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
+    """Return the ratio of the spreads of the two similarities: (histogram-scale)."""
+    X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
+    sides = Sides(X, X)
+    spread = _find_spread(sides.similarity(learned))
+    start_spread = _find_spread(sides.similarity(start))
+    return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
+
+
+def _find_spread(S):
+    """Return the standard deviation over all items except the query."""
+    others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
+    return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))
 
 
 def _index_type(largest):

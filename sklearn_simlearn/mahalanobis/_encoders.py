@@ -71,7 +71,7 @@ class MixedCosine(Encoder):
     @cached_property
     def cosine(self) -> MatrixCosine:
         """Cosine under the mixed matrix."""
-        M = _mix(self.learned.M, self.start.M, self.share)
+        M = interpolate(self.learned.M, self.start.M, self.share)
         return MatrixCosine(Matches(M, self.start.power))
 
     def queries(self, X: Matrix) -> Matrix:
@@ -84,7 +84,7 @@ class MixedCosine(Encoder):
 
     def compare(self, sides: Sides) -> np.ndarray:
         """Return the similarities, computed from those of the two matrices."""
-        S = _mix(
+        S = interpolate(
             sides.similarity(self.learned), sides.similarity(self.start), self.share
         )
         q, d = (
@@ -97,8 +97,9 @@ class MixedCosine(Encoder):
         learned, start = (
             side.value(part, part.squares) for part in (self.learned, self.start)
         )
-        return _mix(learned, start, self.share)
+        return interpolate(learned, start, self.share)
 
 
-def _mix(learned, start, share):
+def interpolate(learned, start, share: float):
+    """Return the mean of two numbers, arrays or matrices; `share` weighs the start."""
     return (1 - share) * learned + share * start

@@ -18,9 +18,7 @@ from sklearn_simlearn._core.dask_batches import partial_fit_partitions
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.rows import (
-    canonical_csr,
-)
+from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import count_threads, one_blas_thread
@@ -29,7 +27,12 @@ from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import START, choose, forget_holdout
 from sklearn_simlearn._validation import HOLDOUT_OR_NUMBER, Validation
 from sklearn_simlearn.base import SimilarityLearner, callback_steps, replacing_state
-from sklearn_simlearn.mahalanobis._encoders import Matches, MatrixCosine, MixedCosine
+from sklearn_simlearn.mahalanobis._encoders import (
+    Matches,
+    MatrixCosine,
+    MixedCosine,
+    interpolate,
+)
 from sklearn_simlearn.mahalanobis._neighbors import check_words, find_neighbors
 from sklearn_simlearn.mahalanobis._problem import (
     Pairs,
@@ -301,18 +304,17 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
             validation.record(candidate, encoder, lambda: (m, n_iter))
 
         def report(learned):
-            m = _mix(learned, start, share)
+            m = interpolate(learned, start, share)
             if validation is not None:
                 validate(m, next(iterations))
             return advance("iteration", partial(_describe, problem, m, power))
 
         if validation is not None:
             validate(start, 0)
-        learned, n_iter, has_ended = start, 0, True
         rounds = _rounds(candidate.n_iter)
-        for step in descend(problem, triplets, margin, rounds, self.tol, report):
-            learned, n_iter, has_ended = step
-        m, attributes = _mix(learned, start, share), {}
+        steps = descend(problem, triplets, margin, rounds, self.tol, report)
+        learned, n_iter, has_ended = steps[-1] if steps else (start, 0, True)
+        m, attributes = interpolate(learned, start, share), {}
         if validation is not None:
             m, n_iter = validation.best
             share, attributes = float(n_iter == 0), validation.attributes()
@@ -466,10 +468,6 @@ def _rounds(n_iter):
     """Return 1, 2, 4, ... and n_iter; an empty list if n_iter is 0."""
     n_iter = int(n_iter)
     return sorted({min(2**k, n_iter) for k in range(n_iter.bit_length() + 1)} - {0})
-
-
-def _mix(learned, start, share):
-    return (1 - share) * learned + share * start
 
 
 def _describe(problem, m, power):

@@ -349,17 +349,12 @@ def descend(
     report : callable
         Called with the unknowns after each iteration; returns True to stop.
 
-    Yields
-    ------
-    m : ndarray of shape (n_pairs,)
-        The unknowns at a checkpoint, or at the end of the iterations if they ended
-        before.
-
-    n_iter : int
-        Number of iterations so far.
-
-    has_ended : bool
-        True if the iterations have converged, or if `report` has stopped them.
+    Returns
+    -------
+    steps : list of tuple (m, n_iter, has_ended)
+        For each checkpoint: the unknowns then, or at the end of the iterations if they
+        ended before; the number of iterations until then; and True if the iterations
+        have converged until then, or if `report` has stopped them.
     """
     # The first step of L-BFGS-B has unit length, so the unknowns are scaled.
     scale = FIRST_STEP * np.sqrt(problem.n_words)

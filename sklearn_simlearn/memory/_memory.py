@@ -150,8 +150,11 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "base_similarity": [HasMethods(["fit", "similarity"]), None]
-        + [StrOptions({"precomputed"})],
+        "base_similarity": [
+            HasMethods(["fit", "similarity"]),
+            StrOptions({"precomputed"}),
+            None,
+        ],
         "method": [StrOptions({"memory", "sum", "average", "max"})],
         "alpha": [Interval(Real, 0, None, closed="both")],
         "normalize": ["boolean"],

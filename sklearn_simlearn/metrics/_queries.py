@@ -16,7 +16,7 @@ from sklearn_simlearn._core.groups import (
     refuse_mixed_sets,
     set_relevance,
 )
-from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.relevance import Relevance, check_relevance, stack_targets
 from sklearn_simlearn._core.rows import check_query_mask
 from sklearn_simlearn._core.sklearn import (
@@ -186,11 +186,7 @@ def _judged_task(
     groups: ArrayLike | None,
 ) -> _Task:
     """Return the task of queries that search the documents of judgements."""
-    if num_samples(X) != len(y):
-        raise ValueError(
-            f"X and y must have the same number of queries; got {num_samples(X)} and "
-            f"{len(y)}."
-        )
+    check_judgements(y, num_samples(X))
     model.refuse_steps_of_queries()
     if model.is_pairwise:
         raise TypeError(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.rows import starts_run
 from sklearn_simlearn._core.sklearn import StrOptions, validate_params
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
@@ -338,10 +339,9 @@ def _rank_rows(
     place = np.arange(len(order)) - np.searchsorted(ordered.query, ordered.query)
     size = np.ones(len(order), dtype=np.int64)
     if ties == "average":
-        is_new = np.ones(len(order), dtype=bool)
-        is_new[1:] = (np.diff(ordered.query) != 0) | (np.diff(ordered.value) != 0)
-        group = np.cumsum(is_new) - 1
-        place, size = place[is_new][group], np.bincount(group)[group]
+        is_first = starts_run(ordered.query, ordered.value)
+        group = np.cumsum(is_first) - 1
+        place, size = place[is_first][group], np.bincount(group)[group]
     n_above, n_tied = np.empty((2, len(order)), dtype=np.int64)
     n_above[order], n_tied[order] = place, size
     return n_above, n_tied

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.rows import starts_run
 from sklearn_simlearn._core.targets import number_ids, read_column, read_ids
 
 # Longest line in bytes. It limits memory for files that are not text and may have no
@@ -385,22 +386,19 @@ def read_rows(
 def find_repeat(query: np.ndarray, document: np.ndarray) -> tuple[int, int] | None:
     """Return the first row of a repeated pair and the row that repeats it, or None."""
     order = np.lexsort((document, query))
-    repeats = (np.diff(query[order]) == 0) & (np.diff(document[order]) == 0)
-    if not repeats.any():
+    places = np.flatnonzero(~starts_run(query[order], document[order]))
+    if len(places) == 0:
         return None
-    places = np.flatnonzero(repeats)
-    place = places[order[places + 1].argmin()]
-    return int(order[place]), int(order[place + 1])
+    place = places[order[places].argmin()]
+    return int(order[place - 1]), int(order[place])
 
 
 def order_rows(rows: NumberedRows, documents: dict[str, int]) -> np.ndarray:
     """Return the order of trec_eval: by query, score descending, and id descending."""
     order = np.lexsort((-rows.value, rows.query))
-    is_tied = np.zeros(len(order) + 1, dtype=bool)
-    is_tied[1:-1] = (np.diff(rows.query[order]) == 0) & (
-        np.diff(rows.value[order]) == 0
-    )
-    tied = order[is_tied[1:] | is_tied[:-1]]
+    is_first = starts_run(rows.query[order], rows.value[order])
+    is_last = np.append(is_first[1:], True)
+    tied = order[~(is_first & is_last)]
     # Only ids of tied documents are compared.
     numbers, document = np.unique(rows.document[tied], return_inverse=True)
     names = list(documents)

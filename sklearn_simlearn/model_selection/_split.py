@@ -15,6 +15,7 @@ from sklearn_simlearn._core.rows import check_query_mask
 from sklearn_simlearn._core.sklearn import Interval, num_samples, validate_params
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
+from sklearn_simlearn._folds import shuffle_within
 
 
 class _ByObject:
@@ -183,16 +184,10 @@ class QuerySplit(BaseShuffleSplit):
         objects = check_relevance(y, n_samples=n_samples).objects()[rest]
         rng = check_random_state(self.random_state)
         for _ in range(self.n_splits):
-            # Shuffle, bring the samples of each object together, cut each run.
-            shuffled = rng.permutation(len(rest))
-            shuffled = shuffled[np.argsort(objects[shuffled], kind="stable")]
-            _, start, size = np.unique(
-                objects[shuffled], return_index=True, return_counts=True
-            )
-            place = np.arange(len(rest)) - np.repeat(start, size)
-            in_test = place < np.repeat(np.rint(self.test_size * size), size)
-            test = np.concatenate([np.flatnonzero(query_mask), rest[shuffled[in_test]]])
-            yield np.sort(rest[shuffled[~in_test]]), np.sort(test)
+            row, place, size = shuffle_within(objects, rng)
+            in_test = place < np.rint(self.test_size * size)
+            test = np.concatenate([np.flatnonzero(query_mask), rest[row[in_test]]])
+            yield np.sort(rest[row[~in_test]]), np.sort(test)
 
 
 @validate_params(

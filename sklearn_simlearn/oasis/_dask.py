@@ -129,20 +129,20 @@ def learn_rankers(partitions, lesson, W, n_triplets, rng):
             ]
         )
     reports = compute(*[ranker.report() for ranker in rankers])
-    rankers = [r for r, report in zip(rankers, reports, strict=True) if report[0] > 0]
-    if not rankers:
+    filled = [i for i, (n_seen, _, _) in enumerate(reports) if n_seen > 0]
+    if not filled:
         raise ValueError(
             "No batch of the shuffled partitions contains a triplet. A triplet needs "
             "two samples of one class and a sample of another class in y."
         )
-    seen, updates, losses = zip(*[r for r in reports if r[0] > 0], strict=True)
+    seen, updates, losses = zip(*[reports[i] for i in filled], strict=True)
     n_points = min(map(len, losses))
     attributes = {
         "n_triplets_": max(seen),
         "n_updates_": sum(updates),
         "loss_curve_": np.mean([curve[:n_points] for curve in losses], axis=0),
     }
-    return _mean([ranker.W for ranker in rankers]), attributes
+    return _mean([rankers[i].W for i in filled]), attributes
 
 
 def _mean(values):

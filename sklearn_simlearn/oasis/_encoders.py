@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sklearn_simlearn._core.encoders import Encoder
-from sklearn_simlearn._core.rows import append_columns, row_dots
+from sklearn_simlearn._core.rows import row_dots, side_by_side
 from sklearn_simlearn._core.typing import Matrix
 
 
@@ -60,12 +60,12 @@ class Dissimilarity(Encoder):
     def queries(self, X: Matrix) -> Matrix:
         """Return the columns of 2 q' W x, 1 and -q' W q."""
         left, own = self.bilinear.queries(X), self._own(X)
-        return append_columns(2 * left, np.column_stack([np.ones_like(own), -own]))
+        return side_by_side(2 * left, np.column_stack([np.ones_like(own), -own]))
 
     def items(self, X: Matrix) -> Matrix:
         """Return the columns of x, -x' W x and 1."""
         right, own = self.bilinear.items(X), self._own(X)
-        return append_columns(right, np.column_stack([-own, np.ones_like(own)]))
+        return side_by_side(right, np.column_stack([-own, np.ones_like(own)]))
 
     def _own(self, X):
         return row_dots(self.bilinear.queries(X), self.bilinear.items(X))

@@ -61,7 +61,7 @@ MAX_DISCRIMINANT_LANDMARKS = 1000
 MIXED = (("ridge", 1.5), ("logistic", 10.0))
 
 
-class Settings(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate of the hold-out."""
 
     rows: str
@@ -73,7 +73,7 @@ class Settings(NamedTuple):
 # Smaller classes have no samples to hold out. For them, the settings below were better
 # than the rows alone on all data sets of `benchmarks/bench_defaults.py`.
 MIN_CLASS_SIZE = 4
-WITHOUT_HOLDOUT = Settings("rows", "means", 160.0, 0.75)
+WITHOUT_HOLDOUT = Candidate("rows", "means", 160.0, 0.75)
 
 
 class ClassPosteriorSimilarity(SimilarityLearner):
@@ -186,8 +186,8 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             start = fit_start(self.estimator, X[train], labels[train])
             yield START, start
             trial = _Trial(self, start, X[train], labels[train], rng)
-            for settings in trial.settings():
-                yield settings, trial.encoder(settings)
+            for candidate in trial.candidates():
+                yield candidate, trial.encoder(candidate)
 
         # On more threads, BLAS would sum in another order.
         with one_blas_thread():
@@ -195,7 +195,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
                 choice = choose(path, X, relevance, "samples", rng, advance)
                 choice = _prefer_rank_1(choice)
             else:
-                choice = Choice(self._settings_without_holdout(), {})
+                choice = Choice(self._candidate_without_holdout(), {})
             encoder = start = fit_start(self.estimator, X, labels)
             posterior, share = "none", 1.0
             if choice.candidate is not START:
@@ -213,7 +213,7 @@ class ClassPosteriorSimilarity(SimilarityLearner):
     def _unused_parameters(self):
         return {} if self.classifier is None else {"n_landmarks": "a classifier"}
 
-    def _settings_without_holdout(self):
+    def _candidate_without_holdout(self):
         if self.classifier is None:
             return WITHOUT_HOLDOUT
         return WITHOUT_HOLDOUT._replace(posterior="classifier")
@@ -376,7 +376,7 @@ class _Trial:
         self._probabilities: dict[tuple, Encoder] = {}
         self._agreements: dict[tuple, Agreement] = {}
 
-    def settings(self) -> Iterator[Settings]:
+    def candidates(self) -> Iterator[Candidate]:
         """Yield the candidates except the start; none if there is only one class."""
         posteriors: tuple[tuple[str, str, float], ...] = ()
         if self.labels.max() > self.labels.min():
@@ -385,15 +385,15 @@ class _Trial:
             posteriors = (("rows", "classifier", 1.0),)
         for rows, name, sharpness in posteriors:
             for share in SHARES:
-                yield Settings(rows, name, sharpness, share)
+                yield Candidate(rows, name, sharpness, share)
 
-    def encoder(self, settings: Settings) -> Encoder:
+    def encoder(self, candidate: Candidate) -> Encoder:
         """Return the encoder of a candidate."""
-        rows = self._encode(settings.rows)
-        key = settings.rows, settings.posterior, settings.sharpness
+        rows = self._encode(candidate.rows)
+        key = candidate.rows, candidate.posterior, candidate.sharpness
         if key not in self._agreements:
             self._agreements[key] = Agreement(self.probabilities(*key))
-        return mix(self._agreements[key], rows, settings.share)
+        return mix(self._agreements[key], rows, candidate.share)
 
     def probabilities(self, rows: str, name: str, sharpness: float) -> Encoder:
         """Return an encoder of samples as class probabilities; fit it if needed."""

@@ -96,7 +96,7 @@ class Findings:
         self.item_names = getattr(y, "document_ids", None)
         if names is not None:
             self.item_names, self.query_names = names, np.asarray(names)[self.queries]
-        self.n_queries = count_queries(first.report)
+        self.n_queries = count_queries(first.report.average_precision)
         self.gains = {name: m.gains_over(first) for name, m in self.measured.items()}
         self.table = self._tabulate()
         self.shown = self._choose_queries(n_shown)

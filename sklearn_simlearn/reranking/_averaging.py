@@ -24,7 +24,7 @@ SHARE = 0.2
 
 
 class Candidate(NamedTuple):
-    """Setting that labelled items choose: the number of neighbours."""
+    """Candidate that labelled items choose: the number of neighbours."""
 
     n_neighbors: int
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 
+from sklearn_simlearn._core.rows import inverse
 from sklearn_simlearn._core.sklearn import Interval
 from sklearn_simlearn.reranking._base import IndexStep
 from sklearn_simlearn.reranking._graph import as_matrix, find_graph
@@ -101,8 +102,7 @@ class Diffusion(IndexStep):
         affinity = np.divide(affinity, best, out=affinity, where=best > 0)
         W = as_matrix(np.where(is_other, graph.rows, -1), affinity**POWER, n_items)
         W = W.minimum(W.T)
-        degree = W.sum(axis=1)
-        root = np.sqrt(np.divide(1, degree, out=np.zeros(n_items), where=degree > 0))
+        root = np.sqrt(inverse(W.sum(axis=1)))
         self._ids = graph.ids
         self._S = sparse.csr_array(
             sparse.diags_array(root) @ W @ sparse.diags_array(root)

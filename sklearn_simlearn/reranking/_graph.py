@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from sklearn_simlearn._core.rows import inverse
 from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._rerank import Queries, neighbor_lists
 from sklearn_simlearn.reranking._lists import affinities, make_ids
@@ -104,5 +105,4 @@ def as_links(rows, n_items):
 def scale_to_sum_one(W):
     """Return rows divided by their sums; rows of zeros are unchanged."""
     total = W.sum(axis=1)
-    inverse = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
-    return sparse.csr_array(sparse.diags_array(inverse.astype(W.dtype)) @ W)
+    return sparse.csr_array(sparse.diags_array(inverse(total).astype(W.dtype)) @ W)

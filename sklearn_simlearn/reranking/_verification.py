@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.rows import starts_run
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn.feature_extraction import LocalFeatures, VisualVocabulary
@@ -358,9 +359,7 @@ def _sort_by_word(features, what):
     image = features.image_of_point
     order = np.lexsort((features.words, image))
     image, words = image[order], features.words[order]
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (words[1:] != words[:-1]) | (image[1:] != image[:-1])
-    first = np.flatnonzero(is_new)
+    first = np.flatnonzero(starts_run(words, image))
     points = np.empty((len(order), 6), dtype=np.float32)
     angle = np.deg2rad(features.angle[order], dtype=np.float64)
     points[:, 0], points[:, 1] = features.x[order], features.y[order]

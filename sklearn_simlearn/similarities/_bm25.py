@@ -5,7 +5,7 @@ from numbers import Real
 import numpy as np
 
 from sklearn_simlearn._core.counts import CountsMixin
-from sklearn_simlearn._core.rows import count_indices
+from sklearn_simlearn._core.rows import document_frequency
 from sklearn_simlearn._core.sklearn import Interval, StrOptions
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.similarities._encoders import SaturatedCounts, row_sums
@@ -140,12 +140,8 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
                 'method="bm25l" with k1=0 gives every document the same score. Set k1 '
                 "to a positive number."
             )
-        n_documents, n_words = X.shape
-        if not isinstance(X, np.ndarray):
-            frequency = count_indices(X.indices, n_words)
-        else:
-            frequency = np.count_nonzero(X, axis=0)
-        idf = _weigh(self.method, np.maximum(frequency, 1), n_documents)
+        frequency = document_frequency(X)
+        idf = _weigh(self.method, np.maximum(frequency, 1), X.shape[0])
         half, factor, of_absent = self._find_constants()
         mean_length = float(row_sums(X).mean()) or 1.0
         return {

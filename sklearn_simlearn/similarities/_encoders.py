@@ -9,11 +9,12 @@ from sklearn.utils.extmath import row_norms
 
 from sklearn_simlearn._core.encoders import Encoder, storable
 from sklearn_simlearn._core.rows import (
-    append_columns,
     canonical_csr,
     inverse,
     power,
     scale_columns,
+    scale_rows,
+    side_by_side,
     unit_rows,
 )
 from sklearn_simlearn._core.typing import Matrix
@@ -54,13 +55,13 @@ class CentredCosine(Encoder):
         X, on_mean, scale = self._centre(X)
         rest = self.share * (self.share * self.mean @ self.mean - on_mean)
         extra = np.column_stack([np.ones(len(scale)), rest])
-        return append_columns(X, extra, scale)
+        return scale_rows(side_by_side(X, extra), scale)
 
     def items(self, X: Matrix) -> Matrix:
         """Return rows and two more columns, divided by the norm of the centred row."""
         X, on_mean, scale = self._centre(X)
         extra = np.column_stack([-self.share * on_mean, np.ones(len(scale))])
-        return append_columns(X, extra, scale)
+        return scale_rows(side_by_side(X, extra), scale)
 
     def _centre(self, X):
         """Return weighted rows, their products with the mean, and inverse norms."""
@@ -211,11 +212,11 @@ class UnaryCounts(Encoder):
         lam = np.repeat(lam, np.diff(unary.indptr))
         if self.p == 1:
             unary.data[:] = 1 + lam
-            return append_columns(unary, extra)
+            return side_by_side(unary, extra)
         level = unary.indices % self.max_count + 1
         count = np.repeat(X.data, X.data.astype(np.int64))
         unary.data[:] = (1 - lam) * (2 * level - 1 - 2 * count)
-        return append_columns(sparse.hstack([unary, 2 * X], format="csr"), extra)
+        return side_by_side(unary, 2 * X, extra)
 
     def items(self, X: Matrix) -> sparse.csr_array:
         """Return counts in unary, and s(0, d)."""
@@ -223,9 +224,8 @@ class UnaryCounts(Encoder):
         unary = write_unary(X, self.max_count)
         own = np.asarray(power(X, self.p).sum(axis=1)).ravel()
         extra = np.column_stack([-own, np.ones(X.shape[0])])
-        if self.p == 2:
-            unary = sparse.hstack([unary, X], format="csr")
-        return append_columns(unary, extra)
+        squares = (X,) if self.p == 2 else ()
+        return side_by_side(unary, *squares, extra)
 
 
 def row_sums(X: Matrix) -> np.ndarray:

@@ -14,9 +14,9 @@ from sklearn_simlearn._core.encoders import (
     Encodings,
     Mixture,
     Sides,
-    side_by_side,
 )
 from sklearn_simlearn._core.groups import Sets, read_groups
+from sklearn_simlearn._core.rows import side_by_side
 from sklearn_simlearn._core.typing import Matrix
 
 # Set sizes whose coefficients span, approximately, those of all sizes in between.

@@ -9,7 +9,6 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from sklearn_simlearn._core.rows import (
-    append_columns,
     are_counts,
     canonical_csr,
     check_counts,
@@ -19,6 +18,7 @@ from sklearn_simlearn._core.rows import (
     row_dots,
     scale_columns,
     scale_rows,
+    side_by_side,
     unit_rows,
 )
 from sklearn_simlearn._core.start import Start
@@ -187,7 +187,7 @@ def test_arithmetic_of_rows(seed):
         assert_allclose(dense(scale_columns(A, by_column)), X * by_column)
         assert_allclose(dense(power(A, 0.5)), np.sign(X) * np.sqrt(abs(X)))
         assert_allclose(
-            dense(append_columns(A, extra, by_row)),
+            dense(scale_rows(side_by_side(A, extra), by_row)),
             np.hstack([X, extra]) * by_row[:, None],
         )
         for B in (Y, canonical_csr(Y)):

@@ -13,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
 from sklearn_simlearn import HistogramRankSVM
+from sklearn_simlearn._core.encoders import Sides
 from sklearn_simlearn._core.progress import FitCallback
 from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn.histogram import _histogram, _table
-from sklearn_simlearn.histogram._encoder import find_scale
 from sklearn_simlearn.histogram._histogram_fast import (
     Words,
     ascend,
@@ -34,8 +34,9 @@ from sklearn_simlearn.histogram._solver import (
 )
 from sklearn_simlearn.histogram._start import _halve_in_pairs, choose_hand_made
 from sklearn_simlearn.histogram._table import (
-    CountTable,
+    WeightTable,
     find_gains,
+    find_scale,
     find_truncation,
     group_words,
     make_pattern,
@@ -155,7 +156,7 @@ def tables(draw):
     of_bin = rng.standard_normal((n_groups, pattern.max() + 1))
     of_bin[:, pattern[0, 0]] = 0
     group = rng.integers(0, n_groups, n_words, dtype=np.int32)
-    table = CountTable(of_bin[:, pattern], group, 1.5 * n_words, slope)
+    table = WeightTable(of_bin[:, pattern], group, 1.5 * n_words, slope)
     return table, *rng.poisson(1.5, size=(2, 5, n_words)).astype(dtype)
 
 
@@ -163,19 +164,19 @@ def tables(draw):
 @given(tables())
 def test_similarity_and_product_of_the_encodings_are_the_double_sum(case):
     table, Q, D = case
-    n = table.weights.shape[1] - 1
+    n = table.truncation
     length = np.minimum(D, n).sum(axis=1) / table.mean_length
     scale = 1 / (1 - table.length_slope + table.length_slope * length)
     expected = naive_similarity(Q, D, table.weights, table.word_groups, scale)
-    queries = table.encode_queries(sparse.csr_array(Q))
-    items = table.encode_items(sparse.csr_array(D))
+    queries = table.queries(sparse.csr_array(Q))
+    items = table.items(sparse.csr_array(D))
     assert queries.dtype == items.dtype == Q.dtype
     tolerance = 1e-4 if Q.dtype == np.float32 else 1e-10
     assert_allclose((queries @ items.T).toarray(), expected, atol=tolerance)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_table, "N_ITEMS", 3)
         patch.setattr(_table, "N_QUERIES", 2)
-        S = table.similarity(sparse.csr_array(Q), sparse.csr_array(D), n_threads=2)
+        S = table.compare(Sides(sparse.csr_array(Q), sparse.csr_array(D), 2))
     assert S.dtype == Q.dtype
     assert_allclose(S, expected, atol=tolerance)
 
@@ -790,20 +791,20 @@ def test_categories_are_never_all_zeros():
 def test_mixtures_are_inner_products(rng):
     X, y = make_objects(rng)
     model = HistogramRankSVM(random_state=0)
-    settings = _histogram.Setting("pairwise", 0.25)
+    candidate = _histogram.Candidate("pairwise", 0.25)
     hand_made = CosineSimilarity().fit(sparse.csr_array(X))
     attributes = model._learn_weights(
         sparse.csr_array(X),
         check_relevance(y),
         make_pattern(None, 4),
-        settings,
+        candidate,
         hand_made,
         lambda *_: False,
     )
     model.n_features_in_ = X.shape[1]
     vars(model).update(attributes)
     table = model.encoder_.learned.base
-    learned = table.table.similarity(sparse.csr_array(X), sparse.csr_array(X))
+    learned = table.compare(Sides(sparse.csr_array(X), sparse.csr_array(X)))
     expected = 0.75 * learned / model.scale_ + 0.25 * hand_made.similarity(X)
     assert_allclose(model.similarity(X), expected, atol=1e-10)
     product = model.transform(X) @ model.transform_database(X).T

@@ -238,7 +238,7 @@ def test_the_similarity_is_the_probability_of_one_class(share, container, rng):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_posterior, "MIN_CLASS_SIZE", 5)
-        fixed = _posterior.Settings("rows", "means", 1.0, share)
+        fixed = _posterior.Candidate("rows", "means", 1.0, share)
         patch.setattr(_posterior, "WITHOUT_HOLDOUT", fixed)
         model = ClassPosteriorSimilarity(
             CosineSimilarity(use_idf=False), classifier=Known()
