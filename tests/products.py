@@ -9,7 +9,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn_simlearn import MemoryVectorQuery
 from sklearn_simlearn._core.unwrap import find_model
 from sklearn_simlearn.base import EncodedSimilarityMixin
-from sklearn_simlearn.compose._parts import Part, WeightedSum
+from sklearn_simlearn.compose._parts import Columns, Part, WeightedSum
 
 
 class Times:
@@ -50,8 +50,8 @@ class WordsAndVectors(EncodedSimilarityMixin, BaseEstimator):
         rest = make_product(self.n_features - self.n_words, self.factor)
         self.encoder_ = WeightedSum(
             (
-                Part(slice(0, self.n_words), words, 1.0, "words"),
-                Part(slice(self.n_words, None), find_model(rest), 1.0, "rest"),
+                Part(Columns(slice(0, self.n_words)), words, 1.0, "words"),
+                Part(Columns(slice(self.n_words, None)), find_model(rest), 1.0, "rest"),
             )
         )
         self.n_features_in_ = self.n_features

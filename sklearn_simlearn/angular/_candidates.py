@@ -1,7 +1,6 @@
 """Choice of the references of the angular ranker, and of their candidates."""
 
 from collections.abc import Iterable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -188,30 +187,43 @@ def choose_candidates(
     rng,
 ) -> list[Block]:
     """Return blocks of triplets of each relevant with each irrelevant candidate."""
+    is_balanced = how in ("balanced", "hard")
+    # Numbers of candidates by kind: 1 for relevant, 0 for irrelevant or for either.
+    sizes = {0: n_candidates}
+    if is_balanced:
+        sizes = {1: n_candidates // 2, 0: n_candidates - n_candidates // 2}
+
+    def batches():
+        """Yield kinds, with -1 for junk and the reference itself."""
+        for batch, _, kinds in relevance.batches(indices):
+            yield batch, kinds, kinds if is_balanced else np.minimum(kinds, 0)
+
+    if how in ("balanced", "random"):
+        # For all references at once: `working_memory` decides the size of a batch.
+        counts = [
+            [np.count_nonzero(listed == kind, axis=1) for kind in sizes]
+            for _, _, listed in batches()
+        ]
+        ranks = {
+            kind: _draw_ranks(count, sizes[kind], rng)
+            for kind, count in zip(sizes, np.concatenate(counts, axis=1), strict=True)
+        }
     blocks = []
-    sides: Iterable[tuple[np.ndarray, np.ndarray]]
-    # 1 for relevant, 0 for irrelevant, -1 for junk and the reference itself
-    for batch, _, kinds in relevance.batches(indices):
+    for batch, kinds, listed in batches():
         if how in ("nearest", "hard"):
             cosines = inner_products(references[batch], X)
-            pick = partial(_take_nearest, cosines)
+            sides = [
+                _take_nearest(cosines, listed, kind, sizes[kind]) for kind in sizes
+            ]
         else:
-            pick = partial(_draw, rng)
-        if how in ("balanced", "hard"):
-            n_relevant = n_candidates // 2
-            sides = zip(
-                pick(kinds, 1, n_relevant),
-                pick(kinds, 0, n_candidates - n_relevant),
-                strict=True,
-            )
-        else:
-            sides = (
+            sides = [_take_drawn(listed, kind, ranks[kind][batch]) for kind in sizes]
+        pairs: Iterable[tuple[np.ndarray, ...]] = zip(*sides, strict=True)
+        if not is_balanced:
+            pairs = (
                 (rows[kind[rows] == 1], rows[kind[rows] == 0])
-                for kind, rows in zip(
-                    kinds, pick(np.minimum(kinds, 0), 0, n_candidates), strict=True
-                )
+                for kind, (rows,) in zip(kinds, pairs, strict=True)
             )
-        for i, (relevant, irrelevant) in enumerate(sides, batch.start):
+        for i, (relevant, irrelevant) in enumerate(pairs, batch.start):
             blocks += blocks_of_pairs(i, relevant, irrelevant)
     return blocks
 
@@ -225,11 +237,11 @@ def _take_nearest(cosines, kinds, kind, n):
         yield columns
 
 
-def _draw(rng, kinds, kind, n):
-    """Return up to n random columns of a kind for each row, in ascending order."""
+def _take_drawn(kinds, kind, ranks):
+    """Return the columns of a kind with the given ranks, for each row."""
+    columns = np.empty(ranks.shape, dtype=np.int64)
+    take_ranked(kinds, kind, ranks, columns)
     size = np.count_nonzero(kinds == kind, axis=1)
-    columns = np.empty((len(kinds), n), dtype=np.int64)
-    take_ranked(kinds, kind, _draw_ranks(size, n, rng), columns)
     return [row[:count] for row, count in zip(columns, size, strict=True)]
 
 

@@ -14,59 +14,109 @@ from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.unwrap import Model
 
 
-def take_columns(X: Any, columns: Any) -> Any:
-    """Return some columns of samples.
+class Columns(NamedTuple):
+    """Columns of the samples that a part compares.
+
+    In a frame, columns that were chosen by position in `fit` are found by their names,
+    so a frame may have its columns in another order.
 
     Parameters
     ----------
-    X : array-like, sparse matrix, frame or list
-        Samples.
-
-    columns : str, int, slice, list of str or int, or mask
+    chosen : str, int, slice, list of str or int, or mask
         The columns. A single name selects one column as a one-dimensional object, such
         as a column of texts; other values select a two-dimensional object.
-        ``slice(None)`` selects `X` itself.
+        ``slice(None)`` selects the samples themselves.
+
+    names : str, list of str or None, default=None
+        Names of the columns in a frame; None if the columns have no names.
+
+    shape : tuple or None, default=None
+        Shape of a sample, which other samples must have if the columns are taken by
+        position; None if it does not matter.
     """
-    if isinstance(columns, slice) and columns == slice(None):
-        return X
+
+    chosen: Any
+    names: Any = None
+    shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def find(cls, X: Any, chosen: Any) -> "Columns":
+        """Return the columns chosen, directly or by a function, from some samples."""
+        chosen = chosen(X) if callable(chosen) else chosen
+        columns = cls(chosen)
+        if columns.are_all:
+            return columns
+        part = columns.take(X)
+        if 0 in part.shape[1:]:
+            raise ValueError(
+                f"{chosen!r} selects no column: choose at least one column per part."
+            )
+        names: Any = getattr(part, "name", None)
+        if hasattr(part, "columns"):
+            names = list(part.columns)
+        if not all(isinstance(name, str) for name in np.atleast_1d(names).tolist()):
+            names = None
+        return cls(chosen, names, _as_indexable(X).shape[1:])
+
+    @property
+    def are_all(self) -> bool:
+        """Return True if the columns are the samples themselves."""
+        return isinstance(self.chosen, slice) and self.chosen == slice(None)
+
+    def take(self, X: Any) -> Any:
+        """Return these columns of an array, sparse matrix, frame or list."""
+        if self.are_all:
+            return X
+        X = _as_indexable(X)
+        columns = self.chosen
+        if self.names is not None and hasattr(X, "columns"):
+            columns = self.names
+        elif self.shape is not None and X.shape[1:] != self.shape:
+            raise ValueError(
+                f"The columns {columns!r} were chosen from samples of shape "
+                f"{self.shape}, but these samples have the shape {X.shape[1:]}."
+            )
+        try:
+            return safe_indexing(X, columns, axis=1)
+        except (IndexError, KeyError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"The columns {columns!r} cannot be taken from a {type(X).__name__} of "
+                f"shape {X.shape}: {error}"
+            ) from error
+
+
+def _as_indexable(X):
+    """Return samples whose columns can be taken."""
     if sparse.issparse(X):
-        X = canonical_csr(X)
-    elif not hasattr(X, "shape"):
-        X = np.asarray(X)
-    try:
-        return safe_indexing(X, columns, axis=1)
-    except (IndexError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"The columns {columns!r} cannot be taken from a {type(X).__name__} of "
-            f"shape {X.shape}: {error}"
-        ) from error
+        return canonical_csr(X)
+    return X if hasattr(X, "shape") else np.asarray(X)
 
 
 class Part(NamedTuple):
     """Fitted similarity of some columns, with the factor of its queries."""
 
-    columns: Any
+    columns: Columns
     model: Model
     factor: float
     name: str = ""
 
     def encode_queries(self, X: Any) -> Matrix:
         """Return encoded queries, times the factor."""
-        Q = self.model.prepare_queries(take_columns(X, self.columns))
+        Q = self.model.prepare_queries(self.columns.take(X))
         return self.factor * _as_floats(self.model.encode_queries(Q))
 
     def encode_items(self, X: Any) -> Matrix:
         """Return encoded items."""
-        D = self.model.prepare_items(take_columns(X, self.columns))
+        D = self.model.prepare_items(self.columns.take(X))
         return _as_floats(self.model.encode_items(D))
 
     def compare_with(self, X: Any, n_threads: int = 1) -> Callable[[Any], np.ndarray]:
         """Return a function from queries to their similarities with some items."""
-        D = self.model.prepare_items(take_columns(X, self.columns))
+        D = self.model.prepare_items(self.columns.take(X))
         compare = self.model.compare_with(D, n_threads=n_threads)
 
         def similarities(X_queries):
-            Q = self.model.prepare_queries(take_columns(X_queries, self.columns))
+            Q = self.model.prepare_queries(self.columns.take(X_queries))
             return self.factor * compare(Q, np.arange(num_samples(Q)), None)
 
         return similarities

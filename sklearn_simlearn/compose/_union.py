@@ -25,7 +25,7 @@ from sklearn_simlearn._folds import MAX_ROWS, Fold, make_folds
 from sklearn_simlearn._holdout import HOLDOUT, SharedFolds, read_holdout, settle
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 from sklearn_simlearn.compose._last import uses_documents_only
-from sklearn_simlearn.compose._parts import Part, WeightedSum, take_columns
+from sklearn_simlearn.compose._parts import Columns, Part, WeightedSum
 from sklearn_simlearn.compose._pipeline import RetrievalPipeline
 from sklearn_simlearn.compose._weights import (
     Learned,
@@ -58,7 +58,9 @@ class SimilarityUnion(
         Columns are selected as in :class:`~sklearn.compose.ColumnTransformer`. A name
         selects one column of a frame, such as texts. A list of names or numbers, a
         slice or a mask selects several columns. A function receives `X` and returns one
-        of these. ``slice(None)`` selects `X` itself, for example a list of texts.
+        of these. ``slice(None)`` selects `X` itself, for example a list of texts. Other
+        frames may have the columns in another order, because columns with names are
+        found by their names.
 
     weights : dict, default=None
         Weight of each part by name. The weights are divided by their sum. If None, they
@@ -282,19 +284,22 @@ class SimilarityUnion(
             raise ValueError(
                 f"weights must be finite and not negative; got {self.weights!r}."
             )
-        if sum(values) <= 0:
+        if max(values) <= 0:
             raise ValueError("At least one of the weights must be larger than 0.")
-        return tuple(value / sum(values) for value in values)
+        # Division by the largest weight first, so that the sum is finite.
+        shares = np.array(values, dtype=np.float64) / float(max(values))
+        return tuple((shares / shares.sum()).tolist())
 
     def _find_columns(self, samples):
         """Return the columns of each part; queries and items must have them."""
         found = [
-            columns(samples.X) if callable(columns) else columns
+            Columns.find(
+                samples.X, columns(samples.X) if callable(columns) else columns
+            )
             for _, _, columns in self.similarities
         ]
         for columns in found:
-            take_columns(samples.X, columns)
-            take_columns(samples.items, columns)
+            columns.take(samples.items)
         return found
 
     def _fit_parts(self, samples, columns, weights):
@@ -361,7 +366,7 @@ class _Fitting:
     similarities : list
         The parts. They are cloned before each fit.
 
-    columns : list
+    columns : list of Columns
         Columns of the parts.
 
     samples : Samples
@@ -442,9 +447,9 @@ class _Fitting:
         if not isinstance(part, str):
             part = clone(part)
         if isinstance(y, Judgements):
-            y = y.with_documents(take_columns(y.documents, columns))
+            y = y.with_documents(columns.take(y.documents))
         pipeline = RetrievalPipeline([("similarity", part)])
-        return pipeline.fit(take_columns(X, columns), y)
+        return pipeline.fit(columns.take(X), y)
 
 
 def _find_results(estimator):

@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.utils.extmath import row_norms
 
 from sklearn_simlearn._core.rows import canonical_csr
-from sklearn_simlearn.compose._parts import WeightedSum, take_columns
+from sklearn_simlearn.compose._parts import WeightedSum
 
 
 def encode_items(model, X):
@@ -106,10 +106,7 @@ def _are_dense(model, X):
     X, encoder = model.prepare_items(X), getattr(model.learner, "encoder_", None)
     if isinstance(encoder, WeightedSum):
         return np.concatenate(
-            [
-                _are_dense(part.model, take_columns(X, part.columns))
-                for part in encoder.parts
-            ]
+            [_are_dense(part.model, part.columns.take(X)) for part in encoder.parts]
         )
     encoded = model.encode_items(X)
     return np.full(encoded.shape[1], not sparse.issparse(encoded))

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.typing import Frame, MatrixLike
-from sklearn_simlearn.compose._parts import WeightedSum, take_columns
+from sklearn_simlearn.compose._parts import WeightedSum
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._encoded_items import as_rows
 from sklearn_simlearn.index._filters import check_lists
@@ -277,7 +277,7 @@ def _list_sections(model, X, features, path=()):
             for part in encoder.parts
             for section in _list_sections(
                 part.model,
-                take_columns(prepared, part.columns),
+                part.columns.take(prepared),
                 _take_names(names, part.columns),
                 (*path, part.name),
             )
@@ -301,13 +301,9 @@ def _name_features(index):
 
 
 def _take_names(names, columns):
-    if names is None:
-        return None
-    if isinstance(columns, str):
-        return np.array([columns], dtype=object)
-    if isinstance(columns, list) and columns and isinstance(columns[0], str):
-        return np.array(columns, dtype=object)
-    return names[columns]
+    if columns.names is not None:
+        return np.atleast_1d(np.array(columns.names, dtype=object))
+    return None if names is None else names[columns.chosen]
 
 
 def _as_one_kind(Q, D):

@@ -447,7 +447,8 @@ def test_candidates_are_drawn_evenly(rng):
     kinds = rng.integers(-1, 2, (2000, 150)).astype(np.int8)
     kinds[0], kinds[1] = 1, -1
     for n in (20, 60):
-        drawn = _candidates._draw(rng, kinds, 1, n)
+        ranks = _candidates._draw_ranks((kinds == 1).sum(axis=1), n, rng)
+        drawn = _candidates._take_drawn(kinds, 1, ranks)
         for row, columns in zip(kinds, drawn, strict=True):
             pool = np.flatnonzero(row == 1)
             assert len(columns) == min(n, len(pool))
@@ -456,6 +457,17 @@ def test_candidates_are_drawn_evenly(rng):
         # About 50 of 150 columns are of the kind.
         count = np.bincount(np.concatenate(drawn), minlength=150)
         assert_allclose(count, count.mean(), rtol=0.2)
+
+
+@pytest.mark.parametrize("candidates", ["balanced", "random", "hard", "nearest"])
+def test_the_working_memory_does_not_change_the_candidates(candidates, counts):
+    X, y = counts
+    ranker = AngularBilinearRanker(
+        candidates=candidates, n_candidates=6, holdout=None, random_state=0
+    )
+    expected = clone(ranker).fit(X, y).similarity(X)
+    with sklearn.config_context(working_memory=0.01):
+        assert_array_equal(ranker.fit(X, y).similarity(X), expected)
 
 
 @pytest.mark.parametrize("size", [11, 19, 21, 40])

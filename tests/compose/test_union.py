@@ -179,6 +179,38 @@ def test_frames_and_ways_to_choose_columns(frames, kind):
         assert_allclose(S, expected)
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_columns_by_position_are_found_by_name_in_other_frames(frames, kind):
+    Q, D, y = (part[:40] for part in frames)
+    parts = [
+        ("first", "passthrough", slice(0, 10)),
+        ("mask", CosineSimilarity(use_idf=False), np.arange(64) >= 40),
+        ("words", BM25, -1),
+    ]
+    union = SimilarityUnion(parts, holdout=None, random_state=0)
+    Q, D = (X[[*VECTORS, "text"]] for X in (Q, frames[1]))
+    parts[1] = (*parts[1][:2], np.append(parts[1][2], False))
+    expected = clone(union).fit(Q, y.with_documents(D)).similarity(Q, D)
+    as_is, moved = (kind(D[list(names)]) for names in (D.columns, D.columns[::-1]))
+    Q = kind(Q)
+    for documents in (as_is, moved):
+        union.fit(Q, y.with_documents(documents))
+        assert_allclose(union.similarity(Q, moved), expected, atol=1e-6)
+    index = SimilarityIndex(union).fit(moved)
+    assert_allclose(index.search(Q, k=1).scores[:, 0], expected.max(axis=1), rtol=1e-6)
+
+
+def test_arrays_need_the_columns_of_the_fit(arrays):
+    Q, D, y, n_words = arrays
+    parts = [("words", BM25Similarity(), slice(0, n_words))]
+    union = SimilarityUnion(parts, random_state=0).fit(Q, y)
+    for X in (Q[:, 1:], Q[:, 1:].toarray(), sparse.hstack([Q, Q[:, :1]])):
+        with pytest.raises(ValueError, match=rf"samples of shape \({Q.shape[1]},\)"):
+            union.similarity(X, D)
+    with pytest.raises(ValueError, match=rf"samples of shape \({Q.shape[1]},\)"):
+        union.fit(Q, y.with_documents(D[:, 1:]))
+
+
 def _find_vectors(X):
     return [name for name in X.columns if name.startswith("v")]
 
@@ -386,6 +418,8 @@ def test_bad_calls(frames):
             make_union(weights=weights).fit(Q, y)
     with pytest.raises(ValueError, match="columns 'txt' cannot be taken"):
         SimilarityUnion([("bm25", BM25, "txt")]).fit(Q, y)
+    with pytest.raises(ValueError, match="selects no column"):
+        SimilarityUnion([("bm25", BM25, [])]).fit(Q, y)
     with pytest.raises(ValueError, match="columns 'text' cannot be taken"):
         union.fit(Q, y.with_documents(D[VECTORS]))
     with pytest.raises(ValueError, match="list of \\(name, similarity, columns\\)"):
@@ -401,7 +435,8 @@ def test_bad_calls(frames):
     plain = make_pipeline(StandardScaler(), CosineSimilarity(use_idf=False))
     with pytest.raises(ValueError, match="does not transform documents"):
         SimilarityUnion([("a", plain, VECTORS), ("b", BM25, "text")]).fit(Q, y)
-    fitted = make_union(weights={"bm25": 1, "vectors": 1}).fit(Q, y)
+    fitted = make_union(weights={"bm25": 1e308, "vectors": 1e308}).fit(Q, y)
+    assert fitted.weights_ == {"bm25": 0.5, "vectors": 0.5}
     before = fitted.encoder_
     with pytest.raises(ValueError, match="no triplet"):
         fitted.fit(Q, Judgements(0 * y.relevance, D))

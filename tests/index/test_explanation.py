@@ -142,13 +142,14 @@ def test_columns_of_a_union_of_a_frame(rng):
     X = pd.DataFrame(rng.random((30, 5)), columns=list("abcde"))
     union = SimilarityUnion(
         [
-            ("first", CosineSimilarity(use_idf=False), ["a", "b"]),
+            ("first", CosineSimilarity(use_idf=False), slice(0, 2)),
             ("last", make_pipeline(PCA(2), Normalizer()), slice(2, 5)),
         ]
     ).fit(X)
-    best = check(SimilarityIndex(union).fit(X), X[:3])[0][0]
-    inner = {part.name: {leaf.name for leaf in part.parts} for part in best.parts}
-    assert inner == {"first": {"a", "b"}, "last": {"pca0", "pca1"}}
+    for frame in (X, X[X.columns[::-1]]):
+        best = check(SimilarityIndex(union).fit(frame), X[:3])[0][0]
+        inner = {part.name: {leaf.name for leaf in part.parts} for part in best.parts}
+        assert inner == {"first": {"a", "b"}, "last": {"pca0", "pca1"}}
 
 
 def test_unknown_names(rng):

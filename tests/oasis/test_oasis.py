@@ -945,3 +945,18 @@ def test_samples_of_zeros_keep_the_start(holdout):
     y = np.repeat(np.arange(12), 10)
     oasis = OASIS(holdout=holdout, n_triplets=100, random_state=0)
     assert oasis.fit(np.zeros((120, 5)), y).share_ == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "holdout", "limit"),
+    [("float32", None, 4e8), ("float64", None, 1e76), ("float64", 2, 1.8e17)],
+)
+def test_the_plain_form_refuses_rows_whose_products_overflow(
+    dtype, holdout, limit, rng
+):
+    X, y = rng.standard_normal((40, 5)), np.repeat(np.arange(8), 5)
+    X = (limit * X / np.linalg.norm(X, axis=1, keepdims=True)).astype(dtype)
+    oasis = OASIS(holdout=holdout, n_triplets=500, random_state=0)
+    assert np.isfinite(oasis.fit(X, y).similarity(X)).all()
+    with pytest.raises(ValueError, match="scale X to lengths of at most"):
+        oasis.fit(4 * X, y)
