@@ -293,10 +293,7 @@ class SimilarityUnion(
     def _find_columns(self, samples):
         """Return the columns of each part; queries and items must have them."""
         found = [
-            Columns.find(
-                samples.X, columns(samples.X) if callable(columns) else columns
-            )
-            for _, _, columns in self.similarities
+            Columns.find(samples.X, columns) for _, _, columns in self.similarities
         ]
         for columns in found:
             columns.take(samples.items)
