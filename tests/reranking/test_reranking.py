@@ -299,7 +299,7 @@ def test_missing_candidates_stay_behind():
 
 
 def test_the_query_itself_sets_no_scale_for_similarities():
-    """Check scores if the query is the first of its own results.
+    """Check scores if the query is the first result.
 
     Compared with the query itself, all other items are almost equally similar.
     """
