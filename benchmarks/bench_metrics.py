@@ -4,8 +4,8 @@
     python benchmarks/bench_metrics.py [peers|memory]
 
 All figures that are printed together are from one run. The inputs of the other packages
-are built before, and ranx is compiled by a first call. "peers" runs on one thread.
-"memory" scores 50,000 queries against 50,000 items.
+are built before the measurement, and ranx is compiled by a first call. "peers" runs on
+one thread. "memory" scores 50,000 queries against 50,000 items.
 """
 
 import resource

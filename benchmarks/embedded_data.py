@@ -35,7 +35,7 @@ DATA = Path(sklearn_simlearn.__file__).parent / "datasets" / "data"
 # Definitions ---------------------------------------------------------------------
 
 N_DEFINITIONS = 40  # per group
-GROUPS = {  # a group holds every kind of its word, in the sense with this number
+GROUPS = {  # words with the number of a sense; a group holds all hyponyms
     "animals": [("bird", 0), ("fish", 0), ("insect", 0), ("dog", 0)],
     "plants": [("tree", 0), ("shrub", 0), ("grass", 0), ("fungus", 0)],
     "food": [("dish", 1), ("bread", 0), ("edible fruit", 0), ("sauce", 0)],
@@ -145,8 +145,8 @@ def make_categories(folder):
 def find_members(documents, nouns):
     """Return the rows of the definitions of each category, including its own.
 
-    Of categories with the same definitions, the most special one is taken. Of
-    categories with the same name, the one with the most definitions is taken.
+    If several categories have the same definitions, the most specific one is kept. If
+    several have the same name, the one with the most definitions is kept.
     """
     members = {}
     for row, sense in enumerate(documents):

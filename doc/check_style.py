@@ -82,7 +82,10 @@ PHRASES = {
     r"\bdifferences? to (?:the|a|its)\b": 'write "gain over" or "difference from"',
     r"\bsome (?:hundred|thousand|dozen)s?\b": 'write "a few hundred"',
     r"\blearns? nothing\b": 'write "does not learn"',
-    r"\btable has the\b": 'write "shows the"',
+    r"\btable has the\b|\bhas (?:the|both) (?:figures|tables|speed|time of)\b": (
+        'write "shows the"'
+    ),
+    r"\b(?:is|are|ends) ahead\b|\bahead of\b": 'write "better than" or "above"',
     r"\b(?:leads?|goes) from\b": 'name the action: "build", "turn into"',
     r"\b(?:lest|whence|thence|hitherto|herein|thereof|whereof|thereby)\b": (
         "use a usual word"

@@ -116,6 +116,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("sklearn_simlearn",),
+    # The last line of a plot returns an object that readers need not see.
+    "ignore_repr_types": r"matplotlib\.|sklearn_simlearn\.display",
     "show_memory": False,
     "show_signature": False,
     # Pages of times would load scripts from outside.

@@ -23,7 +23,7 @@ KEYS = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "/": 191}
 
 
 class Page:
-    """Page in a browser, used as a person does: by clicks and keys."""
+    """Page in a browser, which tests use by clicks and keys."""
 
     def __init__(self, browser, url):
         self.browser = browser

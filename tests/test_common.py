@@ -31,7 +31,7 @@ pytestmark = [
 
 each_learner = pytest.mark.parametrize("learner", LEARNERS, ids=repr)
 
-# Checks of scikit-learn that its own `parametrize_with_checks` leaves out.
+# Checks that scikit-learn has, but does not run by `parametrize_with_checks`.
 MORE_CHECKS = [
     estimator_checks.check_dataframe_column_names_consistency,
     estimator_checks.check_global_output_transform_pandas,

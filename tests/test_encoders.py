@@ -38,7 +38,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 
 
 def make_objects(n_objects=14, size=6, n_words=30, seed=0):
-    """Counts of objects that differ in ten words only; the others are noise."""
+    """Return counts of objects that differ only in ten words; the others are noise."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_objects), size)
     X = rng.poisson(1.5, size=(len(y), n_words))
@@ -60,7 +60,7 @@ VARIANTS = {
         "n_models": 2,
         "relevance_threshold": 0.1,
         "n_jobs": 2,
-        # These two belong to the form without a hold-out, and raise with one.
+        # With a hold-out, these two parameters raise an error.
         "symmetric": None,
         "psd": None,
     },
@@ -126,7 +126,7 @@ VARIANTS = {
 }
 LISTED = set(VARIANTS)
 for estimator in LEARNERS:
-    # Of learners that are not listed, the options of their parameters are tried.
+    # For learners that are not listed, try the options of their parameters.
     if isinstance(estimator, SimilarityLearner) and type(estimator) not in LISTED:
         options = [item for o in find_options(estimator) for item in o.items()]
         VARIANTS[type(estimator)] = {k: v for k, v in options if k != "holdout"}

@@ -557,7 +557,7 @@ def judge_of(quality, n_folds):
 
 
 def test_the_published_gain_is_that_of_queries_that_did_not_choose():
-    # Candidates that are as good as the start, up to noise: the best one is lucky.
+    # Candidates differ from the start only by noise, so the best one is best by chance.
     rng = np.random.default_rng(0)
     quality = 0.5 + 0.2 * rng.standard_normal((30, 100))
     attributes = judge_of(quality, 5).choose(caution=0, loss_at_1=0).attributes

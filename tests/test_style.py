@@ -55,6 +55,8 @@ def find(style, source, suffix=".py"):
         ("It needs some hundred queries.", "some hundred"),
         ("Gist learns nothing.", "learns nothing"),
         ("The table has the times.", "table has the"),
+        ("The page has the figures.", "has the figures"),
+        ("OASIS is ahead of LDA.", "is ahead"),
         ("This page goes from texts to an index.", "goes from"),
         ("Threads over the queries.", "Threads over"),
         ("It is sparse, also if X is dense.", "also if"),

@@ -48,7 +48,7 @@ CASES = {
 
 @pytest.fixture
 def samples():
-    """Return three classes of six words, with other words each."""
+    """Return three classes that differ in their words, and labels."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 10)
     X = rng.random((30, 6))

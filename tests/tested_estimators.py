@@ -11,7 +11,7 @@ from sklearn_simlearn import similarities
 from sklearn_simlearn.base import SimilarityLearner, SimilarityMixin
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# Settings cheap enough for all tests first, then variants that take other paths.
+# The first settings are fast enough for all tests. The others run other code.
 SETTINGS: dict[str, list[dict]] = {
     "OASIS": [
         {"n_triplets": 2000},

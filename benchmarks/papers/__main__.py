@@ -40,8 +40,8 @@ def make_parser():
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="run small synthetic data in two minutes, without a verdict; records are "
-        "kept only with --records",
+        help="use small synthetic data (two minutes, without verdicts); store records "
+        "only with --records",
     )
     parser.add_argument(
         "--entry",
@@ -51,7 +51,7 @@ def make_parser():
         help='only this table or figure, such as "Table II"; may be repeated',
     )
     parser.add_argument(
-        "--again", action="store_true", help="measure again what has a record"
+        "--again", action="store_true", help="repeat measurements that have a record"
     )
     parser.add_argument(
         "--records", type=Path, metavar="FOLDER", help=f"(default: {RECORDS.name})"

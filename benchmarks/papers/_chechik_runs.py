@@ -177,7 +177,8 @@ def table_4(quick):
             if np.mean(column(of_name)) > np.mean(column(values["OASIS"]))
         ]
         if ahead:
-            notes.append(f"{n} classes: {', '.join(ahead)} are ahead of OASIS in mAP.")
+            better = ", ".join(ahead)
+            notes.append(f"{n} classes: {better} are better than OASIS in mAP.")
         notes += first_page(f"{n} classes: OASIS", values["OASIS"], values["Euclidean"])
     return Result(["", "published, %", *MEASURES], rows, effects, notes)
 

@@ -77,7 +77,7 @@ def word_descriptors(arrays, words):
 
 
 def load_small(y):
-    """Return digits in the place of all representations."""
+    """Return digits as a replacement for all representations."""
     X, _ = load_digits(return_X_y=True)
     X = X[: len(y)]
     names = [f"{name} {d}" for name in ("CNN", "VLAD", "VLAD-3c") for d in DIMS]
@@ -272,7 +272,7 @@ def figure_2(quick):
         rows,
         {"sum": compare(memory, average, "objects")},
         [
-            f"Both are ahead of single queries, whose mean AP is "
+            f"Both are better than single queries, whose mean AP is "
             f"{np.mean(single_ap):.3f}; the paper claims a gain over the sum."
         ],
         panels[:6],

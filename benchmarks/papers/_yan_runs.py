@@ -127,8 +127,8 @@ def describe_plain(quick):
     }
     unseen = [column(found[name, "unseen"]) for name in ("learned", "tf-idf")]
     notes = [
-        "The gain of row m is that of a collection which holds the training images. "
-        f"Among images that were not in training it is {gain_text(*unseen)}.",
+        "Row m searches a collection that holds the training images. Among images "
+        f"that were not in training, the gain is {gain_text(*unseen)}.",
         *first_page(
             "Row m: the learned similarity",
             found["learned", "all"],

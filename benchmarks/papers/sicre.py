@@ -78,7 +78,7 @@ PAPER = Paper(
             (
                 Claim(
                     "sum",
-                    "The memory vector is ahead of the sum",
+                    "The memory vector is better than the sum",
                     "4.2",
                     "our construction compared to sum",
                 ),
@@ -91,14 +91,15 @@ PAPER = Paper(
             (
                 Claim(
                     "cnn",
-                    "CNN: ahead of the average",
+                    "CNN: the memory vector is better than the average",
                     "4.2",
                     "CNN features receive the largest improvement",
                     0.016,
                 ),
                 Claim(
                     "vlad",
-                    "VLAD with 256 clusters: ahead of the average",
+                    "VLAD with 256 clusters: the memory vector is better than the "
+                    "average",
                     "4.2",
                     "increase ... for all representations",
                     0.006,
@@ -112,21 +113,23 @@ PAPER = Paper(
                 ),
                 Claim(
                     "cnn_background",
-                    "CNN: ahead among background images",
+                    "CNN, among background images: the memory vector is better than "
+                    "the average",
                     "4.2",
                     "increase ... for all representations",
                     0.008,
                 ),
                 Claim(
                     "vlad_background",
-                    "VLAD with 256 clusters: ahead among background images",
+                    "VLAD with 256 clusters, among background images: the memory "
+                    "vector is better than the average",
                     "4.2",
                     "increase ... for all representations",
                     0.006,
                 ),
                 Claim(
                     "tridd",
-                    "tridD: ahead of the average",
+                    "tridD: the memory vector is better than the average",
                     "4.2",
                     "increase ... for all representations",
                     0.001,
@@ -137,7 +140,7 @@ PAPER = Paper(
                     "4.2",
                     "comparatively smaller for tridD",
                     0.016,
-                    missing="both find all pictures with the average already",
+                    missing="the average already finds all pictures",
                 ),
             ),
             _PICTURES,
@@ -148,13 +151,15 @@ PAPER = Paper(
             (
                 Claim(
                     "cnn",
-                    "CNN with 128, 256 and 512 dimensions: ahead of the average",
+                    "CNN with 128, 256 and 512 dimensions: the memory vector is better "
+                    "than the average",
                     "4.2",
                     "especially with CNN descriptors",
                 ),
                 Claim(
                     "vlad",
-                    "VLAD with 128, 256 and 512 dimensions: ahead of the average",
+                    "VLAD with 128, 256 and 512 dimensions: the memory vector is "
+                    "better than the average",
                     "4.2",
                     "a larger improvement in this setup",
                 ),
@@ -172,7 +177,8 @@ PAPER = Paper(
                 ),
                 Claim(
                     "tridd",
-                    "tridD with 128, 256 and 512 dimensions: ahead of the average",
+                    "tridD with 128, 256 and 512 dimensions: the memory vector is "
+                    "better than the average",
                     "4.2",
                     "a larger improvement in this setup",
                     missing="80 pictures have fewer than 128 principal components",
@@ -192,7 +198,8 @@ PAPER = Paper(
                 ),
                 Claim(
                     "effective",
-                    "With 128, 256 and 512 dimensions there is a gain",
+                    "With 128, 256 and 512 dimensions, the memory vector is better "
+                    "than the average",
                     "4.2",
                     "concur with ... Oxford buildings",
                 ),
@@ -205,21 +212,24 @@ PAPER = Paper(
             (
                 Claim(
                     "cnn",
-                    "CNN with 128, 256 and 512 dimensions: ahead of the average",
+                    "CNN with 128, 256 and 512 dimensions: the memory vector is better "
+                    "than the average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.0057,
                 ),
                 Claim(
                     "vlad3c",
-                    "VLAD-3c with 128, 256 and 512 dimensions: ahead",
+                    "VLAD-3c with 128, 256 and 512 dimensions: the memory vector is "
+                    "better than the average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.008,
                 ),
                 Claim(
                     "vlad",
-                    "VLAD with 256 clusters: ahead",
+                    "VLAD with 256 clusters: the memory vector is better than the "
+                    "average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.007,
@@ -233,21 +243,24 @@ PAPER = Paper(
                 ),
                 Claim(
                     "cnn_background",
-                    "Background: CNN with 128, 256 and 512 dimensions ahead",
+                    "Background, CNN with 128, 256 and 512 dimensions: the memory "
+                    "vector is better than the average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.004,
                 ),
                 Claim(
                     "vlad3c_background",
-                    "Background: VLAD-3c with 128, 256 and 512 dimensions ahead",
+                    "Background, VLAD-3c with 128, 256 and 512 dimensions: the "
+                    "memory vector is better than the average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.0037,
                 ),
                 Claim(
                     "vlad_background",
-                    "Background: VLAD with 256 clusters ahead",
+                    "Background, VLAD with 256 clusters: the memory vector is better "
+                    "than the average",
                     "4.2",
                     "concur with the ones observed on Oxford",
                     0.008,

@@ -17,49 +17,52 @@ TABLE_II = Entry(
     (
         Claim(
             "m",
-            "Row m: ahead of tf-idf with RootSIFT words",
+            "The learned similarity is better than tf-idf, with RootSIFT words (row m)",
             "V",
             "improves the mAP by 18.8%",
             0.130,
         ),
         Claim(
             "n",
-            "Row n: ahead after spatial re-ranking and query expansion",
+            "The learned similarity is better after spatial re-ranking and query "
+            "expansion (row n)",
             "V",
             "11.2% (0.816 vs 0.908)",
             0.092,
         ),
         Claim(
             "o",
-            "Row o: ahead among background images",
+            "The learned similarity is better among background images (row o)",
             "V",
             "on Paris101K ... 11.8%",
             0.069,
         ),
         Claim(
             "p",
-            "Row p: the same after re-ranking and expansion",
+            "The learned similarity is better among background images, after "
+            "re-ranking and expansion (row p)",
             "V",
             "13.0% ... after SR/QE",
             0.090,
         ),
         Claim(
             "i",
-            "Row i: ahead of tf-idf with SIFT words",
+            "The learned similarity is better than tf-idf, with SIFT words (row i)",
             "V",
             "improved by 20.2%",
             0.133,
         ),
         Claim(
             "pictures",
-            "Row m again, with RootSIFT words of the pictures of row i",
+            "The learned similarity is better with RootSIFT words of the pictures of "
+            "row i (row m)",
             "V",
             "improves the mAP by 18.8%",
             0.130,
         ),
         Claim(
             "reduced",
-            "The lead is smaller after re-ranking and expansion",
+            "The gain is smaller after re-ranking and expansion",
             "V",
             "often reduced after SR/QE",
             0.038,
@@ -71,10 +74,17 @@ TABLE_II = Entry(
             "because there are more Positive images",
             0.024,
         ),
-        Claim("a-h", "Rows a to h", "V", "on the Oxford5K dataset", missing=_OXFORD),
+        Claim(
+            "a-h",
+            "The learned similarity is better (rows a to h)",
+            "V",
+            "on the Oxford5K dataset",
+            missing=_OXFORD,
+        ),
         Claim(
             "j-l",
-            "Rows j to l: SIFT words after re-ranking and among background images",
+            "The learned similarity is better with SIFT words, after re-ranking and "
+            "among background images (rows j to l)",
             "V",
             "12.6% (0.783 vs 0.882) in (j)",
             0.099,
@@ -90,28 +100,29 @@ TABLE_III = Entry(
     (
         Claim(
             "soft",
-            "Rows a, c: ahead of soft assignment",
+            "The learned similarity is better than soft assignment (rows a, c)",
             "V-A",
             "5.1% (0.825 vs 0.867)",
             0.042,
         ),
         Claim(
             "reciprocal",
-            "Rows b, c: ahead of k-reciprocal neighbours",
+            "The learned similarity is better than k-reciprocal neighbours (rows b, c)",
             "V-A",
             "9.8% (0.803 vs 0.882)",
             0.079,
         ),
         Claim(
             "independent",
-            "Words of another collection are worse",
+            "Words of another collection give a lower mAP",
             "V-A",
             "independent vocabulary ... decreases",
             0.116,
         ),
         Claim(
             "f-i",
-            "Rows f to i: ahead of discriminative query expansion",
+            "The learned similarity is better than discriminative query expansion "
+            "(rows f to i)",
             "V-A",
             "6.8% (0.850 vs 0.908)",
             0.058,
@@ -166,13 +177,13 @@ FIGURES = (
         (
             Claim(
                 "one",
-                "One neighbour is ahead of none",
+                "One neighbour per word is better than none",
                 "V-C",
                 "we observe an increase of test mAP",
             ),
             Claim(
                 "saturates",
-                "The third neighbour adds less than half of what two gain",
+                "The third neighbour adds less than half of the gain of the first two",
                 "V-C",
                 "saturates when k grows to 2",
             ),
@@ -192,7 +203,8 @@ FIGURES = (
             ),
             Claim(
                 "linear",
-                "No step differs from the mean step by more than half of it",
+                "The time grows linearly: no step differs from the mean step by more "
+                "than half of the mean step",
                 "V-C",
                 "linearly proportional",
                 unit="ms",
@@ -217,7 +229,7 @@ FIGURES = (
             ),
             Claim(
                 "held_out",
-                "Held-out images choose a matrix that is ahead of the last one",
+                "Held-out images choose a matrix that is better than the last one",
                 "IV-D",
                 "metric with the best performance",
             ),
@@ -230,15 +242,14 @@ FIGURES = (
         (
             Claim(
                 "unknowns",
-                "Unknowns grow linearly: no step differs from the mean step by more "
-                "than half of it",
+                "The number of unknowns grows linearly, by the measure of Figure 5",
                 "V-E",
                 "grows linearly",
                 unit="thousand",
             ),
             Claim(
                 "time",
-                "Training time grows linearly, by the same measure",
+                "The training time grows linearly, by the measure of Figure 5",
                 "VI",
                 "only a linear increase",
                 unit="s",

@@ -24,7 +24,7 @@ MAX_NAMED = 20
 
 
 class UnreadableImagesError(ValueError):
-    """Raised by :class:`ImageReader` if images cannot be read.
+    """Error that :class:`ImageReader` raises if images cannot be read.
 
     Parameters
     ----------

@@ -55,8 +55,8 @@ class VisualVocabulary(DescriptorTransformer):
     r"""Histograms of visual words.
 
     The words are the centres of a k-means clustering of the descriptors of the training
-    images. An image is represented by a histogram: for each word, the number of its
-    descriptors whose nearest word it is.
+    images. An image is represented by a histogram, which counts for each word the
+    descriptors of the image that are nearest to this word.
 
     Parameters
     ----------

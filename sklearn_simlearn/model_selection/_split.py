@@ -145,7 +145,7 @@ class QuerySplit(BaseShuffleSplit):
 
     References
     ----------
-    .. [1] J. Yan and Y. Yu. "Sparse similarity matrix learning for visual object
+    .. [1] Z. Yan and Y. Yu. "Sparse similarity matrix learning for visual object
        retrieval". IJCNN, 2013.
 
     Examples

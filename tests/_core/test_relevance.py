@@ -332,7 +332,8 @@ def test_batches_add_up_to_the_whole(kind, graded, rng):
 
 
 def test_queries_in_doubt_are_found_in_every_batch():
-    # Two columns of 40 samples that overlap: only those in both have no irrelevant one.
+    # Two columns of 40 samples overlap. Only samples in both columns have no irrelevant
+    # sample.
     y = np.zeros((60, 12))
     y[:40, 0] = y[20:, 1] = 1
     # The samples in both columns form ten further pairs.

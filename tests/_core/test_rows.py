@@ -26,7 +26,7 @@ from sklearn_simlearn.contract._samples import storage_states
 
 
 class Taker(BaseEstimator):
-    """Takes rows of any kind."""
+    """Estimator that accepts rows of any kind."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

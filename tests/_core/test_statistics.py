@@ -23,7 +23,7 @@ def test_interval_is_that_of_student(rng):
 
 
 def test_interval_covers_the_truth(rng):
-    """Use average precision that is as skewed as in practice."""
+    """Check intervals for average precision, which is skewed in practice."""
     draws = rng.beta(5, 1, size=(2000, 60))
     hits = [mean.low <= 5 / 6 <= mean.high for mean in map(mean_interval, draws)]
     assert 0.92 <= np.mean(hits) <= 0.97

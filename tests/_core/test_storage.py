@@ -1,7 +1,7 @@
 """Saved indexes: a saved index opens unchanged, or the error names the damage.
 
-`SIMLEARN_FUZZ_COPIES=10000 pytest tests/_core/test_storage.py -k damaged` tries that
-many damaged copies of each index.
+`SIMLEARN_FUZZ_COPIES=10000 pytest tests/_core/test_storage.py -k damaged` tries 10,000
+damaged copies of each index.
 """
 
 import gc

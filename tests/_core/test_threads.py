@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-# In a new process, because threads of other tests may hold the limit at any time.
+# Runs in a new process, because threads of other tests may set the limit.
 OVERLAPPING_THREADS = """
 import threading
 

@@ -90,8 +90,8 @@ def test_threshold_turns_weak_pairs_into_irrelevant_ones():
 
 
 def test_negatives_are_found_where_almost_everything_is_relevant():
-    # 300 samples share a column; only sample 300 is irrelevant to them, and sample
-    # 301, relevant to all, has no negative and never queries.
+    # 300 samples share a column, and only sample 300 is irrelevant to them. Sample 301
+    # is relevant to all samples, so it has no negative and is never a query.
     y = np.zeros((302, 2))
     y[:300, 0] = 1
     y[300, 1] = 1
@@ -145,7 +145,7 @@ def test_pairs_give_uniform_queries_positives_by_weight_and_uniform_negatives():
     y[0, [1, 2]] = 3, 1
     y[1, [0, 3]] = 1, -1
     y[2, 3] = 1e308
-    y[4, [0, 1, 2, 3, 5]] = 1  # no negative is left to it
+    y[4, [0, 1, 2, 3, 5]] = 1  # relevant to all others: no negative
     query, positive, negative = draw(PairwiseRelevance(y), 30_000).T
     assert_frequencies(query, np.array([1, 1, 1, 0, 0, 0.0]))
     for q in range(3):
@@ -167,8 +167,8 @@ def test_threshold_turns_weak_pairs_of_samples_into_irrelevant_ones():
 
 
 def test_pairs_are_drawn_however_small_one_of_them_is():
-    # One entry outweighs the rest of its column by 1e40; two in another are even, and
-    # outweighed by the first in turn.
+    # In the first column, one entry is 1e40 times as large as the others. The second
+    # column has two equal entries, which are small compared with the first column.
     y = np.array([[1e40, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
     query, positive, _ = draw(y, 30_000).T
     joint = joint_probability(y) * y.sum()
@@ -178,7 +178,7 @@ def test_pairs_are_drawn_however_small_one_of_them_is():
 
 
 def test_rare_queries_with_a_negative_are_found():
-    # Samples 0 to 2 share everything with all but hold nearly all the weight.
+    # Samples 0 to 2 have nearly all of the weight, but are relevant to all samples.
     y = np.array([[1e12, 1, 0], [1e12, 1, 0], [1e12, 1, 0], [1, 0, 0], [0, 1, 0]])
     query, _, negative = draw(y, 2000).T
     assert set(query) == {3, 4}
@@ -219,7 +219,7 @@ def test_relevance_is_the_share_of_comparisons_won():
     expected[0, 2], expected[0, 3] = 1, 1 / 3
     expected[1, 4] = 1
     assert_allclose(relevance.pairs.toarray(), expected)
-    # Sample 0 only queries; 1 is compared, 5 and 6 are in no triplet.
+    # Sample 0 is only a query, sample 1 is also an item; 5 and 6 are not in a triplet.
     assert_array_equal(relevance.is_item, [False, *[True] * 6])
     assert_array_equal(relevance.find_queries(), [True, True, *[False] * 5])
 

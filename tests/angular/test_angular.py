@@ -247,7 +247,7 @@ def test_smo_always_ends_in_an_optimum(
 ):
     rng = np.random.default_rng(seed)
     q, X = random_problem(rng, d, n_relevant, n_irrelevant)
-    if coarse:  # equal candidates, candidates orthogonal to all others, zeros
+    if coarse:  # with equal, orthogonal and zero candidates
         X = np.rint(2 * X)
     C = 10.0**log_C
     Z = X * q
@@ -294,7 +294,7 @@ def test_smo_stops_at_max_iter(rng):
     i, j = all_pairs(6, 5)
     K = (X * q) @ (X * q).T
     _, _, report = run_smo(K, i, j, 1e3, tol=1e-10, max_iter=1)
-    # Only the sweep that reaches the limit may exceed it.
+    # The limit is checked after a sweep, so the last sweep may exceed it.
     assert len(i) <= report["n_steps"] < 2 * len(i)
     assert report["violation"] > 1e-10
 
@@ -359,7 +359,7 @@ def test_references_without_a_triplet_have_the_identity(clusters):
     assert_array_equal(ranker.reference_weights_[0], np.ones(8))
     assert ranker.angles_[0] == 0
     assert ranker.n_steps_[0] == 0
-    # Its neighbours keep the cosine.
+    # Queries next to this reference are ranked by the cosine.
     assert_allclose(ranker.transform(X[:1]), normalize(X[:1]))
 
 
@@ -454,7 +454,7 @@ def test_candidates_are_drawn_evenly(rng):
             assert len(columns) == min(n, len(pool))
             assert (np.diff(columns) > 0).all()
             assert np.isin(columns, pool).all()
-        # About 50 of 150 columns are of the kind.
+        # All columns are drawn about equally often.
         count = np.bincount(np.concatenate(drawn), minlength=150)
         assert_allclose(count, count.mean(), rtol=0.2)
 
@@ -790,7 +790,7 @@ def test_memory_bounds_do_not_change_the_result(clusters):
         assert_allclose(ranker.fit(X, y).transform(X), whole, rtol=1e-10)
 
 
-# -- refusals --
+# -- errors --
 
 
 def test_targets_that_leave_no_triplet(clusters):

@@ -51,7 +51,7 @@ NOISE = [0.3, -0.3, 0.2, -0.2, 0.05]
 
 
 def claim(key="a", gain=None, **options):
-    return Claim(key, "It is ahead", "5", "ahead", gain, **options)
+    return Claim(key, "It is better", "5", "ahead", gain, **options)
 
 
 def make_paper(entries, runs="some_runs"):
@@ -264,7 +264,7 @@ def test_the_command_reads_records_by_default(tmp_path, some_runs, monkeypatch, 
         main()
     assert some_runs.calls == [False, False]
     printed = capsys.readouterr().out
-    assert "holds: It is ahead" in printed
+    assert "holds: It is better" in printed
     assert "reproduced; 0 s" in printed
     assert "1 are reproduced, 0 partly, 0 not, and 0 are not run" in printed
 
@@ -344,7 +344,7 @@ def test_claims_are_listed_by_protocol():
         "- far: 1 of 2 claims hold.",
     ]
     lines = pages.claims_table(entry, record)
-    rows = re.findall(r"\* - It is ahead\n(.*)\n(.*)\n(.*)\n(.*)", "\n".join(lines))
+    rows = re.findall(r"\* - It is better\n(.*)\n(.*)\n(.*)\n(.*)", "\n".join(lines))
     cells = [[cell.strip().removeprefix("- ") for cell in row] for row in rows]
     assert [row[1] for row in cells] == ["> 0 mAP", "> 0 P\\@10", "> 0 recall"]
     states = [[cell.partition(":")[0] for cell in row[2:]] for row in cells]

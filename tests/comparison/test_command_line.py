@@ -222,7 +222,7 @@ def test_relevance_matrix_and_query_mask(tmp_path, user_file, words, capsys):
     code, out, _ = run(["--data", path, "--output", tmp_path / "own"], capsys)
     assert code == 0
     out = " ".join(out.split())
-    assert "70 held out" in out  # all queries, and 4 of 9 others of each object
+    assert "70 held out" in out  # the queries, and 4 of the 9 other samples per object
     names = "LDA", "logistic posteriors", "logistic product", "NCA", "class posteriors"
     left_out = ", ".join(f"{name} (needs labels)" for name in names)
     assert f"left out: {left_out}" in out
@@ -366,7 +366,7 @@ def test_a_disk_that_is_full_at_the_end(
     arguments = ["--data", user_file, "--output", tmp_path / "own"]
     code, out, err = run(arguments, capsys)
     assert code == 2
-    assert "cosine" in out  # the table is not lost
+    assert "cosine" in out  # the table was printed before the error
     assert "wrote" not in out
     assert err.count("\n") == 1
     assert "No space left on device" in err

@@ -63,7 +63,7 @@ def test_wide_data_is_reduced(rng):
 
 def test_closed_forms_are_baselines_for_new_classes(rng):
     y = np.repeat(np.arange(20), 10)
-    # Nearly parallel rows, as of pictures: the cosine is close to 1 for all.
+    # Nearly parallel rows, like those of pictures: all cosines are close to 1.
     noise = rng.standard_normal((200, 30)) * np.linspace(3, 0.1, 30)
     X = 50 + rng.standard_normal((20, 30))[y] + noise
     task = make_task(X, y, None, "objects", 0)
@@ -160,7 +160,9 @@ def test_progress_names_the_steps_of_a_fit(task):
     assert shown[1] == (name, "hold-out: candidate 1")
     assert shown[-1] == (name, "measuring on the held-out samples")
     estimator = result.measured.estimator
-    assert not hasattr(estimator, "_skl_callbacks")  # not part of the model
+    assert not hasattr(
+        estimator, "_skl_callbacks"
+    )  # callbacks are removed after the fit
 
 
 def test_progress_counts_each_kind_of_step(task):

@@ -89,7 +89,9 @@ class Whitening(SimilarityLearner):
 
     def whiten(self, S, ridge, dtype):
         S = S.astype(np.float64)
-        scale = S.trace() / len(S) or 1.0  # 0 if judgements make no classes
+        scale = (
+            S.trace() / len(S) or 1.0
+        )  # 0 if there are no classes, as with judgements
         S = S + ridge * scale * np.eye(len(S))
         return linalg.cholesky(np.linalg.inv(S), lower=True).astype(dtype)
 
@@ -280,7 +282,7 @@ MISTAKES = {
 
 
 def find_check(rule):
-    """Return the check whose rule begins so."""
+    """Return the check whose rule begins with this text."""
     [check] = [check for check in CHECKS if check.__doc__.startswith(rule)]
     return check
 
@@ -307,7 +309,7 @@ def test_every_check_names_a_rule():
 
 def test_a_perfect_ranking_does_not_raise():
     class Known(Encoder):
-        """The labels, read off a table of the training samples."""
+        """Encoder that looks up the label of each training sample."""
 
         def __init__(self, X, labels):
             rows = X.toarray() if sparse.issparse(X) else X

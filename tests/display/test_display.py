@@ -129,7 +129,7 @@ def test_the_legend_covers_nothing(crowd):
 
 def test_legend_in_the_figure_of_a_user(cosine):
     learner, X, y, _ = cosine
-    figure, ax = plt.subplots()  # no layout that would make room
+    figure, ax = plt.subplots()  # without a layout that makes room for a legend
     ax.axhline(0.5, label="mine")
     ax.axhline(0.4)
     MeanPrecisionRecallDisplay.from_estimator(learner, X, y, ax=ax)
@@ -193,7 +193,7 @@ def test_neighbors_are_the_nearest(shapes, rng):
     assert n_strokes == 2 * 1 + 4 * 2  # ticks and crosses
 
     everything = NeighborsDisplay.from_estimator(learner, X, y, images=X[:, None])
-    assert everything.neighbors.shape == (5, 5)  # no distractor queries, none is alone
+    assert everything.neighbors.shape == (5, 5)  # all but the distractor
 
 
 def test_neighbors_in_a_database(shapes):
@@ -206,7 +206,7 @@ def test_neighbors_in_a_database(shapes):
         texts=["first", "second"],
         X_database=X[2:],
         y_database=y[2:],
-        database_texts=[f"item $_{i}" for i in range(4)],  # no formula
+        database_texts=[f"item $_{i}" for i in range(4)],  # not a formula
         n_neighbors=2,
         name="mine",
     )
@@ -222,7 +222,7 @@ def test_neighbors_in_a_database(shapes):
     display = NeighborsDisplay.from_predictions(
         ids, y[2:], y[:2], similarity=similarity, texts=["t"] * 4
     )
-    assert (ids == -1).sum() == 4  # there are no more: not shown
+    assert (ids == -1).sum() == 4  # fewer items than places
     assert display.relevance[:, :2].tolist() == known.relevance.tolist()
     assert sum(text.get_text() == "t" for text in display.ax_.texts) == 8
 
@@ -294,7 +294,7 @@ def test_distributions_are_of_all_pairs(cosine):
     assert_allclose(np.sort(display.matching), np.sort(similarity[relevance > 0]))
     assert_allclose(np.sort(display.non_matching), np.sort(similarity[relevance == 0]))
     assert_allclose(np.sort(direct.matching), np.sort(display.matching))
-    for patch in display.ax_.patches:  # without trimming nothing is left out
+    for patch in display.ax_.patches:  # nothing is left out unless it is trimmed
         assert_allclose(patch.get_data().values.sum(), 1)
     assert 0 < display.overlap_ < 1
 

@@ -42,7 +42,7 @@ def notebook():
     # A busy machine may take long to start a kernel.
     client = nbclient.NotebookClient(notebook, timeout=100, startup_timeout=100)
     with pytest.MonkeyPatch.context() as patch:
-        # Where it is set, notebooks do not draw inside the page.
+        # If the variable is set, plots are not drawn inside the notebook.
         patch.delenv("MPLBACKEND", raising=False)
         return client.execute()
 

@@ -41,7 +41,7 @@ def save_network(path, *, shape=("n", 3, "h", "w"), factor=3.0, **options):
         [
             numpy_helper.from_array(np.float32(factor), "factor"),
             numpy_helper.from_array(np.float32(1.0), "one"),
-            # Not as bytes, so that this stays in the file.
+            # Numbers, not bytes, stay in the file of the network.
             helper.make_tensor("axes", TensorProto.INT64, (2,), axes),
         ],
     )
@@ -165,7 +165,7 @@ def test_another_network_under_the_same_path_is_refused(tmp_path):
     same = ONNXDescriptors(moved, image_size=8).fit(images)
     assert compute_fingerprint([first]) == compute_fingerprint([same])
     save_network(path, factor=4.0)
-    os.utime(path, ns=(0, 0))  # another time, also on a coarse clock
+    os.utime(path, ns=(0, 0))  # a different time even on a coarse clock
     with pytest.raises(ValueError, match="not the network that the transformer was"):
         first.transform(images)
     other = ONNXDescriptors(path, image_size=8).fit(images)

@@ -447,7 +447,7 @@ def test_the_embedding_whitens_the_training_descriptors():
 
 
 def test_axes_of_small_variances_are_kept(rng):
-    # From words that are far away, all directions are nearly the same.
+    # Directions from words that are far away are nearly the same for all descriptors.
     near, far = rng.normal(size=(300, 4)), rng.normal(size=(6, 4))
     part = np.concatenate([near, 100 * far])
     model = TriangulationEmbedding(6, random_state=0).fit([part])
@@ -483,7 +483,7 @@ def test_triangulation_in_blocks(monkeypatch):
 
 
 def test_triangulation_of_a_sample(monkeypatch):
-    # More descriptors than the covariance needs: a part of them is drawn.
+    # There are more descriptors than the covariance needs, so some of them are drawn.
     monkeypatch.setattr(
         "sklearn_simlearn.feature_extraction._triangulation.MAX_POINTS", 200
     )
@@ -498,7 +498,7 @@ def test_triangulation_of_too_few_descriptors():
     part = np.random.default_rng(0).normal(size=(5, 8))
     with pytest.raises(ValueError, match="more descriptors"):
         TriangulationEmbedding(5, random_state=0).fit([part])
-    # A descriptor that is a word has no direction from it.
+    # A descriptor that equals a word has no direction from this word.
     model = TriangulationEmbedding(5, random_state=0).fit(PARTS)
     assert np.isfinite(model.transform([model.vocabulary_.words_])).all()
 

@@ -331,7 +331,7 @@ def test_cuts_in_blocks_are_those_of_all_queries_at_once(rng):
 
 def test_ascent_closes_the_gap_of_the_small_problem(rng):
     planes, offsets = rng.standard_normal((15, 4, 6)), rng.uniform(size=(15, 4))
-    offsets[3, 2:] = -np.inf  # empty slots
+    offsets[3, 2:] = -np.inf  # planes that are not set
     capacity = rng.uniform(0.5, 1.5, 15)
     mass, theta = np.zeros((15, 4)), np.empty(6)
     previous = -np.inf
@@ -403,7 +403,7 @@ def test_objective_matches_an_independent_solver(alpha, slope, loss):
     assert_allclose(model.objective_, expected, atol=1e-5)
     assert model.dual_gap_ <= 1e-7 * model.objective_
 
-    # Wherever the solver stops, the gap it reports covers the true one.
+    # At any tolerance, the true gap is at most the reported gap.
     for tol in (0.5, 0.1, 0.01):
         coarse = model.set_params(tol=tol).fit(X, y)
         assert coarse.objective_ - coarse.dual_gap_ <= expected + 1e-7
@@ -507,8 +507,8 @@ def test_weights_of_common_absence_are_zero(counts):
 def test_groups_by_document_frequency():
     frequency = np.array([0, 5, 1, 1, 3, 9, 4, 1])
     counts = counts_of(np.arange(9)[:, None] < frequency, 1)
-    # Seven words are seen. Words of equal frequency stay together, unseen ones are
-    # rare.
+    # Seven words occur. Words of equal frequency share a group. A word that does not
+    # occur is in the group of the rarest words.
     assert_array_equal(group_words(counts, 8, 3), [0, 2, 0, 0, 1, 2, 1, 0])
     assert_array_equal(group_words(counts, 8, 1), np.zeros(8))
     assert_array_equal(group_words(counts_of(np.zeros((2, 4)), 1), 4, 3), np.zeros(4))
@@ -707,7 +707,7 @@ def test_mean_length_is_that_of_the_training_samples(counts):
     model = plain(truncation=2).fit(X, y)
     length = np.minimum(X.toarray(), 2).sum(axis=1)
     assert model.mean_length_ == pytest.approx(length.mean())
-    # Cross-fit halves have the mean length of all.
+    # Cross-fit halves use the mean length of all samples.
     both = pose(model.set_params(cross_fit=True), X, y).problem.searches
     factor = np.sort(np.concatenate([search.factor for search in both]))
     (search,) = pose(model.set_params(cross_fit=False), X, y).problem.searches
@@ -780,7 +780,7 @@ def test_the_start_is_kept_exactly_if_it_is_the_best(rng):
 
 
 def test_categories_are_never_all_zeros():
-    # Every query has an irrelevant twin: "max" gives up.
+    # Every query has an irrelevant duplicate, so the loss "max" finds no weights.
     X = np.repeat(np.array([[1, 0, 2], [0, 1, 1]] * 12), 2, axis=0)
     y = np.arange(48) // 4
     model = HistogramRankSVM(loss="max", random_state=0).fit(X, y)
@@ -820,7 +820,7 @@ def test_mixtures_are_inner_products(rng):
 
 
 def test_hand_made_similarity_is_chosen_by_the_samples(rng):
-    # Items that repeat what they show: the cosine ranks by bursts, minima do not.
+    # Items repeat some words. The cosine depends on these bursts, minima do not.
     y = np.repeat(np.arange(30), 4)
     words = rng.binomial(1, 0.1, size=(30, 200))
     X = words[y] * rng.binomial(1, 0.6, size=(120, 200))
@@ -831,7 +831,7 @@ def test_hand_made_similarity_is_chosen_by_the_samples(rng):
     assert isinstance(chosen, AsymmetricSimilarity)
     again = choose_hand_made(X, relevance, 1, np.random.default_rng(0))
     assert repr(chosen) == repr(again)
-    # Too few classes to decide.
+    # With too few classes, the default is chosen.
     few = choose_hand_made(X[:36], relevance.take(np.arange(36)), 1, rng)
     assert repr(few) == "CosineSimilarity(power=0.75)"
 
@@ -913,7 +913,7 @@ def test_too_few_objects_for_two_halves_are_refused():
 
 
 def test_weights_of_zero_are_named():
-    # Every query has an irrelevant twin: nothing can rank above it.
+    # Every query has an irrelevant duplicate, which ranks first under any weights.
     X = np.array([[1, 0, 2], [0, 1, 1]] * 4)
     y = np.repeat([0, 1], 4)
     with pytest.warns(UserWarning, match="No weights are better than 0.*Set holdout"):

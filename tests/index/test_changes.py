@@ -143,7 +143,7 @@ def test_parameters_are_those_of_the_constructor(rng, tmp_path):
     assert index.set_estimator(other) is index
     assert all(value is params[name] for name, value in index.get_params(False).items())
     assert options == {"factory": "IVF8,Flat", "nprobe": 1}
-    # The option is kept if items are encoded again, and in a saved folder.
+    # The option stays if items are encoded again or the index is loaded.
     index.save(tmp_path, include_estimator=False)
     for each in (index, SimilarityIndex.load(tmp_path, estimator=other, trusted=())):
         assert np.isfinite(each.search(X[:5], 400).scores).all()

@@ -628,7 +628,7 @@ def test_the_index_of_a_frame_as_ids(counts):
     index = SimilarityIndex(CosineSimilarity()).fit(frame[:50], ids="index")
     index.add(frame[50:60], ids="index").upsert(frame[55:], ids="index")
     assert set(index.ids_) == set(frame.index)
-    # Of items and metadata, the first frame counts.
+    # If the items are not a frame, the ids are the index of the metadata.
     metadata = pd.DataFrame({"a": range(66)}, index=range(100, 166))
     index = SimilarityIndex(CosineSimilarity())
     assert index.fit(X, ids="index", metadata=metadata).ids_.tolist() == list(

@@ -209,7 +209,7 @@ def test_numbering_after_remove_and_compact(rng):
 
 
 def test_ids_appended_to_the_same_ids_do_not_meet():
-    ids = Ids(np.arange(4)).append(np.array([7, 5]))  # a buffer with free places
+    ids = Ids(np.arange(4)).append(np.array([7, 5]))  # its buffer has free places
     first, second = ids.append(np.array([20, 10])), ids.append(np.array([30, 11]))
     assert first.current().tolist() == [0, 1, 2, 3, 7, 5, 20, 10]
     assert second.current().tolist() == [0, 1, 2, 3, 7, 5, 30, 11]

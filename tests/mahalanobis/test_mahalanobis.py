@@ -31,7 +31,7 @@ from sklearn_simlearn.mahalanobis._problem import Pairs, Problem, descend, draw_
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
-# Most tests need but a few iterations.
+# Most tests need only a few iterations.
 pytestmark = pytest.mark.filterwarnings("ignore:The objective still falls")
 
 
@@ -80,7 +80,7 @@ def naive_triplets(problem, triplets, mined_at):
         others = np.flatnonzero(np.arange(len(unit)) != i)
         for j in others[relevance[i, others] > 0]:
             for bad in others[relevance[i, others] == 0]:
-                # The sums are in another order: equal ones may differ a little.
+                # Equal similarities may differ by rounding.
                 if unit[i, bad] > unit[i, j] + 1e-12:
                     found.append((i, j, bad, weight * relevance[i, j]))
         for t in range(*triplets.listed_start[k : k + 2]):
@@ -144,7 +144,7 @@ def test_gradient_is_that_of_the_loss(rng, graded, n_random):
     def slope(m):
         return problem.evaluate(m, triplets, 0.05)[1]
 
-    # Of one-sided differences with steps of 1e-7, over hundreds of unknowns.
+    # Norm of the error over hundreds of unknowns, by one-sided differences.
     error = check_grad(loss, slope, m, epsilon=1e-7)
     assert error < 1e-5 * np.linalg.norm(slope(m))
 
@@ -231,7 +231,7 @@ def test_hard_triplets_are_counted_right_on_a_small_case():
     problem = Problem(rows, check_relevance(y), pairs)
     rng = np.random.default_rng(0)
     triplets, mean = problem.mine(pairs.start, np.array([0]), np.ones(1), 0, rng)
-    # The last bad item is above both good ones, the one before above one of them.
+    # The last bad item ranks above both good items, the middle one above one of them.
     assert triplets.n_hard == 3
     assert_array_equal(triplets.ranked, [5, ~4, 3, ~2])
     assert mean == pytest.approx((1 / 2 + 1 / 10) / 2)
@@ -391,7 +391,7 @@ def test_common_words_of_dense_samples_are_the_same(rng, dtype):
 
 
 def test_words_that_are_as_common_come_in_their_order():
-    # Four words are in the same samples, the fifth is alone, the last is nowhere.
+    # Four words occur in the same samples, the fifth alone, and the last not at all.
     X = np.zeros((6, 6))
     X[:3, :4] = 1
     X[5, 4] = 1
@@ -628,7 +628,7 @@ def test_storage_of_the_samples_does_not_matter(noisy_words):
     X, y, words = noisy_words
     X, y = X[::2], y[::2]
     expected = quick(words=words).fit(X, y).M_.toarray()
-    # The values in two entries each, in falling order of the columns.
+    # Split each value into two entries, in descending order of the columns.
     doubled = sparse.csr_array(
         (
             np.repeat(X.data, 2)[::-1] / 2,

@@ -136,7 +136,7 @@ def test_solve_grams_matches_reference(shrinkage, normalize, rng):
 
 
 def test_solve_grams_leaves_singular_sets_to_the_caller():
-    # Duplicates, an indefinite matrix, an empty query; a regular set in between.
+    # Sets of duplicates, regular, with an indefinite matrix, and with an empty query.
     grams = np.array([1.0, 1, 1, 1, 2, 0, 0, 2, 1, 3, 3, 1, 0])
     scale, weights = np.empty((2, 7))
     solved = np.empty(4, dtype=np.uint8)
@@ -162,7 +162,7 @@ def test_dense_sums_match_reference(queries_and_items, rng):
 
 
 def test_two_queries_by_hand():
-    # Cosine c between two queries: each weighs 1 / (1 + c).
+    # If the cosine of two queries is c, each has the weight 1 / (1 + c).
     X = np.array([[2.0, 0.0], [0.6, 0.8]])
     memory = MemoryVectorQuery(alpha=0).fit(X)
     assert_allclose(memory.query_weights(X, [0, 0]), 1 / 1.6)
@@ -228,7 +228,7 @@ def test_duplicates_share_their_weight(container, rng, dtype):
     memory = MemoryVectorQuery(alpha=0).fit(X)
     w = memory.query_weights(container(X), np.zeros(4))
     M = memory.transform(container(X), np.zeros(4))
-    # 3 and 0.1 cannot be divided out exactly: the copies differ by rounding.
+    # Division by 3 and 0.1 is not exact, so the copies differ by rounding.
     copies = container(np.vstack([X, X[:1], 3 * X[:1], dtype_of(0.1, X) * X[:1]]))
     w_copies = memory.query_weights(copies, np.zeros(7))
     M_copies = memory.transform(copies, np.zeros(7))
@@ -491,7 +491,7 @@ def test_negative_kernel_matrices_fall_back_to_the_sum(base):
 
 
 def test_negative_eigenvalues_are_left_out():
-    # Eigenvalues 2.1, 1 and -0.1: only the first has a part in 1.
+    # The eigenvalues are 2.1, 1 and -0.1. The vector of ones is the first eigenvector.
     u = np.array([[1, 1, 1], [1, -1, 0], [1, 1, -2]]) / np.sqrt([[3], [2], [6]])
     K = u.T @ np.diag([2.1, 1, -0.1]) @ u
     memory = MemoryVectorQuery("precomputed", alpha=0, normalize=False).fit(K)
@@ -709,7 +709,7 @@ def test_distributions_of_the_scores(rng):
         score = (np.einsum("ij,ij->i", M, Y) - mean) / np.sqrt(variance)
         return stats.kstest(score, "norm").pvalue
 
-    # As the sum is described, z is orthogonal to the query it disturbs.
+    # The formulas of the sum assume that z is orthogonal to the query.
     x = X[:, 0]
     aside = z - np.einsum("ij,ij->i", z, x)[:, None] * x
     aside /= np.linalg.norm(aside, axis=1, keepdims=True)
@@ -718,13 +718,13 @@ def test_distributions_of_the_scores(rng):
     assert p_value(total, unrelated, 0, n / d) > 0.01
     assert p_value(total, related, rho, (n - 1) / d) > 0.01
 
-    # As the memory vector is described, z is any direction ...
+    # The formulas of the memory vector assume that z has any direction.
     m = vectors("memory")
     norm2 = np.einsum("ij,ij->i", m, m)
     assert p_value(m, unrelated, 0, norm2 / d) > 0.01
     free = rho * x + np.sqrt(1 - rho**2) * z
     assert p_value(m, free, rho, (1 - rho**2) * norm2 / d) > 0.01
-    # ... and orthogonal to the query it has less of a part in m, since x' m = 1.
+    # If z is orthogonal to the query, the variance is smaller, since x' m = 1.
     assert p_value(m, related, rho, (1 - rho**2) * norm2 / d) < 1e-3
     assert p_value(m, related, rho, (1 - rho**2) * (norm2 - 1) / (d - 1)) > 0.01
 
@@ -792,7 +792,7 @@ def test_score_with_a_relevance_matrix(rng):
     Y = np.zeros((9, 3))
     Y[[0, 1, 4], 0] = 1
     Y[[0, 1, 5], 1] = 1
-    Y[[0, 6], 2] = 1  # 1 lacks it, so it is not what the set {0, 1} shows
+    Y[[0, 6], 2] = 1  # not a column of sample 1, so not of the set {0, 1}
     Y[7, 0] = -1  # junk for that set
     groups = [0, 0] + list(range(1, 8))
     mask = np.arange(9) < 2
@@ -836,7 +836,7 @@ def test_several_queries_find_more_than_one(method):
 
 
 def test_the_ridge_helps_where_queries_are_many_for_the_dimensions():
-    # Five queries in four dimensions: without a ridge the vector fits noise.
+    # Without a ridge, the vector of five queries in four dimensions fits noise.
     X, y = load_digits(n_class=5, return_X_y=True)
     X = PCA(4, random_state=0).fit_transform(X[:500])
     groups = make_query_sets(y[:500], size=5, random_state=0)

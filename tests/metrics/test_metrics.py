@@ -86,7 +86,7 @@ def our_measures(relevance, similarity, *, k, trapezoid=False, **options):
     )
 
 
-# A list short enough to go through all orders of its ties, with graded relevance.
+# Short lists with graded relevance: the test tries all orders of tied items.
 tied_lists = st.integers(2, 6).flatmap(
     lambda n: st.tuples(
         arrays(np.int64, n, elements=st.integers(0, 3)).filter(lambda r: r.any()),
@@ -203,7 +203,7 @@ def test_index_ties_are_the_stable_order(pair, k, trapezoid):
 
 @pytest.mark.parametrize("n_relevant", [9, 16, 17, 40, 100])
 def test_index_ties_are_stable_in_long_lists(n_relevant, rng, dtype):
-    """Runs of 8 are merged; more than 8 tied items with different gains show it."""
+    """Use more than 8 tied items with different gains, since runs of 8 are merged."""
     n_items = n_relevant + 50
     relevance = np.zeros(n_items)
     relevance[rng.permutation(n_items)[:n_relevant]] = rng.integers(
@@ -260,7 +260,7 @@ def test_ndcg_is_that_of_scikit_learn(pair):
 
 @pytest.fixture
 def untied(rng):
-    # Twenty relevant items each: trec_eval rounds recall levels it cannot hit.
+    # With twenty relevant items, trec_eval need not round levels of recall.
     relevance = rng.permuted(np.tile(np.arange(120) < 20, (40, 1)), axis=1)
     similarity = rng.permuted(np.tile(np.arange(120.0), (40, 1)), axis=1)
     return relevance, similarity
@@ -425,7 +425,7 @@ def test_threads_and_blocks_change_nothing(measure, untied):
         assert_array_equal(measure(relevance, similarity), expected)
 
 
-# Few values, so that infinities tie with each other, and with what pads them.
+# Few values, so that infinities are tied with each other and with the padding.
 extreme_lists = st.integers(2, 5).flatmap(
     lambda n: st.tuples(
         arrays(np.int8, n, elements=st.integers(-1, 1)).filter(lambda r: (r > 0).any()),

@@ -292,7 +292,7 @@ def test_an_eighth_measure_is_an_entry_of_the_table(digits, hit_rate):
 
 
 def test_a_sparse_relevance_matrix_in_a_search_without_parameters(digits):
-    """The remedy of the user guide, for scikit-learn refuses a sparse y otherwise."""
+    """Test the remedy of the user guide: scikit-learn refuses a sparse y otherwise."""
     X, y = digits
     Y = sparse.csr_array(y[:, None] == np.arange(10)).astype(float)
     options = {"scoring": map_scorer, "cv": StratifiedKFold(2).split(X, y)}
@@ -319,11 +319,11 @@ def test_junk_in_y_is_neither_reward_nor_penalty(digits):
     X, y = X[:60], y[:60]
     matrix = (y[:, None] == np.arange(10)).astype(float)
     learner = CosineSimilarity().fit(X)
-    # Samples 50 to 59 are junk for every query: as if they were not there.
+    # Samples 50 to 59 are junk for every query and are ignored.
     matrix[50:] = -1
     expected = map_scorer(learner, X[:50], y[:50])
     assert map_scorer(learner, X, matrix) == pytest.approx(expected)
-    # As distractors they are in the way.
+    # As distractors, they are ranked before relevant items.
     matrix[50:] = 0
     assert map_scorer(learner, X, matrix) < expected
     assert map_scorer(learner, X, matrix) == pytest.approx(
@@ -365,7 +365,7 @@ def test_top4_counts_the_query_itself():
     X = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 1]])
     y = np.array([0, 0, 1, 1, 2])
     learner = CosineSimilarity(use_idf=False).fit(X)
-    # Each finds itself and its partner; the last has no partner but itself.
+    # Each query finds itself and its partner. The last sample has no partner.
     assert RetrievalScorer("top4")(learner, X, y) == pytest.approx((4 * 2 + 1) / 5)
 
 
@@ -409,7 +409,7 @@ def test_report_against_a_database(digits):
 
 @pytest.mark.parametrize("y_kind", ["labels", "columns", "pairs"])
 def test_memory_is_bounded_by_blocks(digits, y_kind):
-    # With 0.1 MB of working memory no call sees all queries at once.
+    # With 0.1 MB of working memory, all queries do not fit into one block.
     X, y = digits
     relevant = y[:, None] == y
     y = {
@@ -546,7 +546,7 @@ def _parts(X):
 
 
 def test_pairwise_truth_need_not_be_transitive():
-    # A ~ B and B ~ C, not A ~ C, which is ranked before B for A.
+    # A is relevant to B, and B to C, but not A to C. For A, C ranks before B.
     X = np.array([[1.0, 0], [0.6, 0.8], [0.8, 0.6], [-1, 0.1]])
     y = np.zeros((4, 4))
     y[0, 1] = y[1, 0] = y[1, 2] = y[2, 1] = 1
@@ -600,7 +600,7 @@ def test_weights_of_pairs_are_gains(digits, rng):
 
 
 class SumOfQueries(BaseEstimator):
-    """The smallest similarity of sets: the sum of the rows."""
+    """Minimal similarity for sets: a set is encoded by the sum of its rows."""
 
     def fit(self, X, y=None):
         self.fitted_ = True
@@ -633,7 +633,7 @@ def test_groups_query_together(digits, rng, working_memory):
     X = X + rng.random(X.shape)  # no ties
     y = np.where(y == 9, -1, y)
     groups = make_query_sets(y, 3, random_state=0)
-    groups[y == -1] = groups.max() + 1  # they are in no set, in any group
+    groups[y == -1] = groups.max() + 1  # distractors are not in a set
     model, weight = SumOfQueries().fit(X), rng.random(200)
     with sklearn.config_context(working_memory=working_memory):
         score = map_scorer(model, X, y, groups=groups)

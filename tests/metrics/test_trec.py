@@ -245,12 +245,12 @@ MEASURES = {
     "reciprocal_rank": "recip_rank",
 }
 ASKED = {"map", "P.5,10", "recall.5,10", "ndcg_cut.5,10", "Rprec", "recip_rank"}
-# At 0.1, 0.3, 0.7 and 0.9 trec_eval rounds the number of documents to either side.
+# Without 0.1, 0.3, 0.7 and 0.9, at which trec_eval may round up or down.
 LEVELS = np.array([0, 0.2, 0.4, 0.5, 0.6, 0.8, 1])
 
 
 def trec_eval(run, qrels):
-    """Return values of the queries that are in both, by query."""
+    """Return values by query, for queries of both the run and the qrels."""
     evaluator = pytrec_eval.RelevanceEvaluator(
         as_dicts(qrels, "relevance"), ASKED | {"iprec_at_recall"}
     )

@@ -81,7 +81,7 @@ def test_query_split_keeps_queries_in_the_test(counts):
     ).split(X, y):
         assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(66))
         assert is_query[test].sum() == 12
-        # Of the four others of each object one is in the test; of six distractors 2.
+        # One of the four other samples per object, and 2 of 6 distractors, are tested.
         assert_array_equal(np.bincount(y[test] + 1), [2] + [2] * 12)
         seen.update(test)
     assert seen == set(range(66))
@@ -130,7 +130,7 @@ def test_query_sets_are_of_one_class_and_leave_a_relevant_item(kind):
     assert (groups[y == -1] == -1).all()
     sizes = {0: [3, 3], 1: [2], 2: [1], 3: [1, 1]}
     if kind == "pairs":
-        sizes[2] = []  # nothing is relevant to a sample alone
+        sizes[2] = []  # a single sample does not have a relevant one
     for label, expected in sizes.items():
         drawn = groups[y == label]
         assert_array_equal(
@@ -145,7 +145,7 @@ def test_query_sets_are_of_one_class_and_leave_a_relevant_item(kind):
 
 
 def test_query_sets_share_all_columns():
-    # Samples 0 and 1 have the same columns; 2 has one of them only.
+    # Samples 0 and 1 have the same columns, sample 2 only one of them.
     y = np.array([[1.0, 1, 0], [2, 1, 0], [1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]])
     groups = make_query_sets(y, 2, random_state=0)
     for number in np.unique(groups[groups >= 0]):

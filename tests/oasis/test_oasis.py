@@ -62,7 +62,7 @@ def problem(rng):
 
 @pytest.fixture(autouse=True)
 def sparse_rows_stay_sparse(monkeypatch):
-    """The rows of these tests are denser than those that the sparse kernel is for."""
+    """Use the sparse kernel although the rows of these tests are rather dense."""
     monkeypatch.setattr(oasis_steps, "DENSE_FROM", 2.0)
 
 
@@ -107,7 +107,7 @@ def every_sweep(W, X, triplet, C, symmetric=None):
 
 @pytest.mark.parametrize("symmetric", [None, "dissimilarity"])
 def test_uncapped_step_satisfies_its_triplet_exactly(symmetric):
-    # With C out of the way the passive-aggressive step closes the margin to 1.
+    # If C does not limit the step, the margin after the step is 1.
     X = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])
     for W, loss, n_updates in every_sweep(
         np.zeros((2, 2)), X, [0, 1, 2], 1e9, symmetric
@@ -142,7 +142,7 @@ def test_satisfied_triplet_leaves_W_alone():
     [
         *((np.ones((3, 2)), symmetric) for symmetric in LEARNED),
         *((np.zeros((3, 2)), symmetric) for symmetric in LEARNED),
-        # A zero query has distances, but no products.
+        # All products with a query of zeros are zero, but its distances are not.
         *((np.array([[0.0, 0], [1, 2], [3, 4]]), s) for s in (None, "online")),
     ],
 )
@@ -208,7 +208,7 @@ def test_mistake_bound_against_any_matrix(seed, C):
     X = rng.standard_normal((40, 4))
     triplets = rng.integers(40, size=(300, 3))
     q, delta = X[triplets[:, 0]], X[triplets[:, 1]] - X[triplets[:, 2]]
-    # A matrix that satisfies most triplets, each of them turned round at random.
+    # Exchange the items of triplets so that a random matrix satisfies 90 % of them.
     U = rng.standard_normal((4, 4))
     turned = np.sign(np.einsum("ti,ij,tj->t", q, U, delta))
     turned[rng.random(300) < 0.1] *= -1
@@ -252,7 +252,9 @@ def test_dense_blocks_of_sparse_rows(problem, monkeypatch):
 def test_hardest_negative(problem, rng):
     X, triplets = problem
     W = rng.standard_normal((9, 9))
-    negatives = rng.integers(30, size=(50, 4))  # one block: all by the W it begins with
+    negatives = rng.integers(
+        30, size=(50, 4)
+    )  # one block, so the negatives are chosen by the initial W
     similarity = X[triplets[:50, 0]] @ W @ X.T
     hardest = [
         row[np.argmax(s[row])] for row, s in zip(negatives, similarity, strict=True)
@@ -277,7 +279,7 @@ def test_stream_of_several_negatives(kind, counts):
     block = relevance.block(slice(None), slice(None))
     assert (block[drawn[:, 0], drawn[:, 1]] == 1).all()
     assert not block[drawn[:, :1], drawn[:, 2:]].any()
-    # The same triplets, however many are taken at a time.
+    # The triplets do not depend on the size of the batches.
     stream = draw_stream(sampler, np.random.default_rng(0), 4)
     parts = np.concatenate([stream(1), stream(2999), stream(3000)])
     assert_array_equal(parts, drawn)
@@ -767,7 +769,7 @@ def test_averaged_rankers_do_not_depend_on_n_jobs(words, monkeypatch):
     with joblib.parallel_config(backend="loky", n_jobs=2):
         other_processes.fit(X.toarray(), y)
     assert_array_equal(dense.W_, other_processes.W_)
-    # Not three times the same ranker.
+    # The rankers differ.
     alone = plain(n_triplets=700).fit(X, y)
     assert np.abs(alone.W_ - one.W_).max() > 1e-3
 

@@ -123,7 +123,7 @@ def test_logistic_is_that_of_centred_and_scaled_rows(cones, n_classes, container
 def test_discriminants_whiten_the_covariance_within_classes(cones):
     X, y = cones
     affine = Coordinates(X, np.random.default_rng(0)).discriminate(y)
-    assert affine.A.shape == (2, 5)  # classes less one
+    assert affine.A.shape == (2, 5)  # number of classes minus one
     rest = X - np.stack([X[y == c].mean(axis=0) for c in range(3)])[y]
     within = rest.T @ rest / len(X)
     shrunk = (1 - SHRINKAGE) * within + SHRINKAGE * np.trace(within) / 5 * np.eye(5)

@@ -159,7 +159,7 @@ def test_maps_of_queries_leave_an_index_valid(categories):
     assert np.abs(model.transform(Q_test) - cosine.transform(Q_test)).max() > 0.01
 
 
-# -- documents are recognised --
+# -- known and new documents --
 
 
 def test_documents_are_recognised_in_any_order_and_storage(fitted, categories, rng):

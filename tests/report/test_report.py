@@ -234,7 +234,7 @@ def test_text_from_data_is_escaped(models, counts, rng):
 def test_page_of_a_hundred_queries_stays_small(models, counts, rng):
     X, y = counts
     X, y = X[np.tile(np.arange(60), 5)], np.tile(y[:60], 5)
-    # Noise is compressed least.
+    # Noise, since it compresses worst.
     images = [rng.integers(0, 256, (140, 200, 3), dtype=np.uint8) for _ in y]
     models = {name: models[name] for name in ("cosine", "burstiness")}
     report = RetrievalReport(models, X, y, images=images, n_shown=25)
@@ -320,7 +320,7 @@ def test_saving(models, counts, tmp_path, monkeypatch):
     ],
 )
 def test_bad_options(options, message, models, counts, monkeypatch):
-    """Found before anything is measured."""
+    """Check that bad options raise before anything is measured."""
     X, y = counts
     monkeypatch.setattr("sklearn_simlearn.report._report.measure_estimator", None)
     with pytest.raises(ValueError, match=message):
@@ -339,7 +339,7 @@ def test_columns_of_a_frame(models, counts):
     pd = pytest.importorskip("pandas")
     X, y = counts
     frame = pd.DataFrame({"y": y, "text": [f"row {i}." for i in range(len(y))]})
-    frame = frame[::-1]  # its index is not the place
+    frame = frame[::-1]  # the labels of the index differ from the positions
     report = RetrievalReport(models, X[::-1], frame["y"], texts=frame["text"])
     row = int(report.queries_[report._findings.shown["Gain most"][0]])
     assert f"<blockquote>row {len(y) - 1 - row}.</blockquote>" in report.to_html()

@@ -210,7 +210,7 @@ def test_a_million_equal_words_take_bounded_time():
     start = time.perf_counter()
     assert SpatialVerification().fit(many).verify(many, [[0]]).n_inliers == 0
     step = SpatialVerification(max_pairs_per_word=2**31 - 1).fit(many)
-    assert step.verify(many, [[0]]).n_inliers == 0  # more pairs than it looks at
+    assert step.verify(many, [[0]]).n_inliers == 0  # more matches than are examined
     found = SpatialVerification(refine="homography").fit(rich).verify(rich, [[0]])
     assert found.n_inliers[0, 0] > 1000
     assert time.perf_counter() - start < 20
@@ -299,7 +299,10 @@ def test_missing_candidates_stay_behind():
 
 
 def test_the_query_itself_sets_no_scale_for_similarities():
-    """The query is first in its list, and would make the others look equal."""
+    """Check scores if the query is the first result.
+
+    Compared with the query itself, all other items are almost equally similar.
+    """
     features = make_features([20] * 8, n_words=60)
     X = sparse.csr_array(np.random.default_rng(0).integers(0, 4, (8, 12)) * 1.0)
     model = CosineSimilarity().fit(X)
@@ -518,7 +521,7 @@ def test_labels_decide_how_far_items_are_averaged():
     assert step.n_neighbors_ in (4, 8)
     assert step.holdout_gain_ > step.holdout_error_ > 0
     assert step.holdout_results_["candidates"] == [None, (8,), (4,), (2,), (1,)]
-    # Labels that the neighbours do not share keep the items.
+    # If neighbours do not share labels, the items are not averaged.
     wrong = np.random.default_rng(0).permutation(y[:600])
     step.fit(index, wrong)
     assert step.n_neighbors_ == 0
@@ -542,7 +545,7 @@ def test_averages_follow_the_changes_of_the_index(words):
 
 
 class Shifted(BaseEstimator):
-    """A similarity of which only the differences mean anything."""
+    """Similarity plus a constant, so that only differences have a meaning."""
 
     def fit(self, X, y=None):
         self.cosine_ = CosineSimilarity().fit(X)
@@ -603,7 +606,7 @@ def test_expansion_uses_what_was_verified():
     index = fit_index(X, CosineSimilarity(use_idf=False), rerank=[step])
     scores, _ = index.search(X[:1], k=12, features=seen[:1])
     Q = index.estimator_.transform(X).toarray()
-    expected = (2 * Q[0] + Q[6]) / 3 @ Q.T  # itself and its twin, no other
+    expected = (2 * Q[0] + Q[6]) / 3 @ Q.T  # only the query and its duplicate
     np.testing.assert_allclose(scores[0], -np.sort(-expected))
 
 
@@ -611,7 +614,7 @@ def test_expansion_uses_what_was_verified():
 
 
 class Reverse(BaseEstimator):
-    """The worst candidate first."""
+    """Step that reverses the candidates."""
 
     def fit(self, database, y=None):
         self.database_ = database
@@ -734,7 +737,7 @@ def test_copies_of_an_index_with_steps(words, tmp_path):
 
 
 class WordCounts(TransformerMixin, BaseEstimator):
-    """Histograms of words that are known."""
+    """Transformer that counts the words of local features."""
 
     def fit(self, X, y=None):
         self.n_words_ = 1 + X.words.max()

@@ -194,8 +194,8 @@ RAW = {
 def send(host, port, request, *, close):
     """Return the answer to raw bytes; empty if the service only closes the connection.
 
-    The service may answer and close before the client does. Closing the client's side,
-    or reading, then finds a connection that is gone.
+    The service may answer and close the connection first. To close the client's side,
+    or to read, may then raise an error.
     """
     with socket.create_connection((host, port), timeout=120) as connection:
         try:
@@ -203,7 +203,7 @@ def send(host, port, request, *, close):
             if close:
                 connection.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # the answer may still be there
+            pass  # an answer may have arrived before
         try:
             return connection.recv(2**16)
         except ConnectionResetError:

@@ -155,7 +155,7 @@ def test_nothing_scores_zero(method, b):
         assert_array_equal(S[2], 0)  # a word that no document has
         assert np.isfinite(bm25.idf_).all()
         later = bm25.similarity(container(Q), container(Q))
-        assert later[2, 2] > 0  # until a document comes that has it
+        assert later[2, 2] > 0  # a document that was not in `fit` has the word
 
 
 @each_method

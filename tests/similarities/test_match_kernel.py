@@ -32,7 +32,7 @@ def naive(X, Y, n_dims, alpha, tau, binarize, idf):
         for j, d in enumerate(map(words, Y)):
             for c in q.keys() & d.keys():
                 u = q[c] @ d[c]
-                # Rounded, so that u = tau is met as exactly as by counting bits.
+                # Round, so that u = tau is exact, as in the kernel, which counts bits.
                 if np.round(u, 12) >= tau:
                     S[i, j] += idf[c] * np.sign(u) * abs(u) ** alpha
             norm2 = sum(idf[c] for c in q) * sum(idf[c] for c in d)

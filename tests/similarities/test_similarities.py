@@ -79,7 +79,7 @@ def test_negative_evidence(beta, use_idf, bags, dtype):
 
 
 def test_shared_absence_is_evidence():
-    # Both lack the word that the training data always has: closer than the cosine.
+    # Both lack a word that all training samples have, so both are more similar.
     queries, items = [[1.0, 0, 1, 0]], [[1.0, 0, 0, 1]]
     similarity = NegativeEvidenceSimilarity(1.0, use_idf=False).fit([[0.0, 1, 0, 0]])
     assert_allclose(similarity.similarity(queries, items), [[(1 + 1) / (2 + 1)]])
@@ -168,5 +168,5 @@ def test_cap_on_counts_bounds_the_encoding():
     assert AsymmetricSimilarity().fit(X).transform(X).shape == (2, 2 * 1000 + 2)
     capped = AsymmetricSimilarity(lam=2.0, max_count=4).fit(X)
     assert capped.transform(X).shape == (2, 2 * 4 + 2)
-    # As for (4, 0) and (3, 1).
+    # Larger counts are clipped: the rows are (4, 0) and (3, 1).
     assert_array_equal(capped.similarity(X), [[0, -1 - 2], [-2 - 1, 0]])

@@ -513,7 +513,7 @@ def test_at_least_one_axis_has_codes(monkeypatch):
 
 @pytest.mark.parametrize("grades", [(64, 0, 0), (0, 64, 0), (0, 0, 64), (3, 9, 17)])
 def test_graded_bounds(grades, dtype, monkeypatch):
-    # The bound holds for every item, by float64 sums of what the arrays represent.
+    # Decode the arrays in float64; the bound must hold for every item.
     X = make_spectrum(1_000)
     X[7] *= 30
     chosen = np.array(grades, dtype=np.int64)

@@ -58,7 +58,7 @@ def draw_state(rng):
 
 
 def check_exact(items, D, Q, rng):
-    """Compare searches with the search of all items, and that with NumPy."""
+    """Compare searches with a search of all items, and this search with NumPy."""
     n_items = items.n_items
     k = int(rng.integers(1, 15))
     alive = np.ones(n_items, dtype=bool)

@@ -793,7 +793,7 @@ def test_a_graph_finds_most_and_is_used(rng, connection):
     # The exact method does not use the graph.
     index.set_params(method="exact")
     assert_array_equal(index.search(X[:50], k=10)[1], exact)
-    # More items than the longest list of candidates.
+    # k is larger than the longest list of candidates.
     index.set_params(method="hnsw")
     scores, _ = index.search(X[:1], k=1500)
     assert np.isfinite(scores).all()

@@ -96,8 +96,8 @@ def client():
 def all_workers(client):
     """Wait until workers that an earlier test has killed are restarted.
 
-    On a busy machine, Dask gives a worker up that does not restart in time. Another one
-    then replaces it.
+    On a busy machine, Dask abandons a worker that does not restart in time, and starts
+    another one.
     """
     try:
         client.wait_for_workers(N_WORKERS, timeout=30)
@@ -720,7 +720,7 @@ def test_oasis_on_partitions_of_one_class_each(params, digits, client):
     # Other random seeds change the result by 0.007 (benchmarks/bench_scale.py).
     assert there.score(*test) > here - 0.01
     assert there.n_features_in_ == 64
-    # The result on threads of this process is bitwise equal.
+    # Threads of this process give a bitwise equal result.
     with dask.config.set(scheduler="threads"):
         threads = clone(oasis).fit(*partitions)
     assert_array_equal(there.transform(X[:9]), threads.transform(X[:9]))
