@@ -324,6 +324,7 @@ def merge(answers, n_queries, k, common):
 
 
 def unavailable(names, faults):
+    """Return the error that names the shards with faults."""
     shown = "; ".join(f"{names[i]!r} ({faults[i]!r})" for i in sorted(faults))
     error = RuntimeError(
         f"These shards are not available: {shown}. Restore their source and try again, "
