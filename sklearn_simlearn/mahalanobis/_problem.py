@@ -158,10 +158,10 @@ class Problem:
     pairs : Pairs
         The unknowns.
 
-    alpha : float
+    alpha : float, default=0.0
         Strength of the penalty that keeps M close to the start.
 
-    n_threads : int
+    n_threads : int, default=1
         Number of threads.
     """
 
@@ -346,7 +346,7 @@ def descend(
     tol : float
         Stop when an iteration reduces the objective by at most this value.
 
-    report : callable
+    report : callable, default=lambda m: False
         Called with the unknowns after each iteration; returns True to stop.
 
     Returns

@@ -242,6 +242,14 @@ def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None
 
     Parameters
     ----------
+    client : distributed.Client
+
+    names : list of str
+        Names of the shards in messages.
+
+    futures : list of Future
+        Futures of the shards.
+
     encoder : tuple (estimator, model)
         Estimator of the queries, and its model.
 
