@@ -33,7 +33,7 @@ BLOCK = 1024
 
 # Smallest share of non-zeros at which samples are compared by dense products, and the
 # largest number of scores of such a product.
-MIN_DENSITY = 0.1
+DENSE_FROM = 0.1
 MAX_SCORES = 2**22
 
 # Root mean square of the first step, as a share of the initial diagonal.
@@ -180,7 +180,7 @@ class Problem:
         self.alpha = alpha
         self.n_threads = n_threads
         self.n_items, self.n_words = X.shape
-        is_dense = X.nnz >= MIN_DENSITY * self.n_items * self.n_words
+        is_dense = X.nnz >= DENSE_FROM * self.n_items * self.n_words
         self.dense = X.toarray() if is_dense else None
         self.rows = csr_arrays(X)
         by_word = X.tocsc()
