@@ -60,28 +60,36 @@ def make_folds(
     """Return the folds; an empty list, with a warning, if there is too little data."""
     if isinstance(relevance, JudgedRelevance):
         return _hold_out_queries(relevance, rng, with_documents=holdout == "documents")
+    hold_out = _hold_out_samples if holdout == "samples" else _hold_out_objects
+    return hold_out(relevance, rng, max_rows)
+
+
+def _hold_out_samples(relevance, rng, max_rows):
+    """Return folds that hold out a share of each class."""
     objects = relevance.objects()
-    if holdout == "samples":
-        folds = []
-        parts = _hold_out_samples(objects, rng)
-        for test in parts:
-            rest = np.setdiff1d(np.arange(len(objects)), test)
-            if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
-                items = _limit(test, objects, rng, max_rows)
-                queries = _limit(items, objects, rng, MAX_QUERIES // len(parts))
-                others = rest
-                if len(rest) > MAX_OTHERS:
-                    others = np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
-                folds.append(Fold(rest, queries, items, others))
-        if folds:
-            return folds
+    folds = []
+    parts = _divide_classes(objects, rng)
+    for test in parts:
+        rest = np.setdiff1d(np.arange(len(objects)), test)
+        if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
+            items = _limit(test, objects, rng, max_rows)
+            queries = _limit(items, objects, rng, MAX_QUERIES // len(parts))
+            others = rest
+            if len(rest) > MAX_OTHERS:
+                others = np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
+            folds.append(Fold(rest, queries, items, others))
+    if not folds:
         warn_user(
             "The start is kept, since the samples are too few to hold some out as "
             'holdout="samples" does. Set holdout=None to learn without a hold-out.',
             StartKeptWarning,
         )
-        return []
+    return folds
 
+
+def _hold_out_objects(relevance, rng, max_rows):
+    """Return folds that hold out whole classes."""
+    objects = relevance.objects()
     sizes = np.bincount(objects[objects >= 0])
     classes = rng.permutation(np.flatnonzero(sizes > 1))
     if len(classes) < MIN_CLASSES:
@@ -141,7 +149,7 @@ def _sample(documents, queries, relevance, rng):
     return np.union1d(judged, rng.choice(others, n_others, replace=False))
 
 
-def _hold_out_samples(objects, rng):
+def _divide_classes(objects, rng):
     """Return disjoint parts of the samples: a share of each class, at least two.
 
     A class with fewer than four samples is in one part as a whole, or in none.

@@ -16,7 +16,7 @@ LEVELS = [
     {"metrics", "_folds"},
     {"model_selection", "_holdout"},
     {"base", "_validation"},
-    {"contract", "similarities", "datasets", "feature_extraction"},
+    {"_query_sets", "contract", "similarities", "datasets", "feature_extraction"},
     {
         "angular",
         "compose",

@@ -375,6 +375,16 @@ def starts_run(*columns: np.ndarray) -> np.ndarray:
     return starts
 
 
+def find_repeat(row: np.ndarray, column: np.ndarray) -> tuple[int, int] | None:
+    """Return the places of a pair and of its first repetition; None without one."""
+    order = np.lexsort((column, row))
+    places = np.flatnonzero(~starts_run(row[order], column[order]))
+    if len(places) == 0:
+        return None
+    place = places[order[places].argmin()]
+    return int(order[place - 1]), int(order[place])
+
+
 def count_per_row(matrix: sparse.csr_array, counted: np.ndarray) -> np.ndarray:
     """Count the stored entries of each row for which a mask is True."""
     before = np.concatenate([[0], np.cumsum(counted)])

@@ -113,7 +113,7 @@ def open_folder(folder, *, mmap=True, verify=False, wanted_files=()):
         Check all checksums now. Otherwise the checksum of a block is checked when the
         block is first read. Without `mmap`, all checksums are checked now.
 
-    wanted_files : sequence of str
+    wanted_files : sequence of str, default=()
         Names of other files to read, if they exist.
 
     Returns

@@ -304,6 +304,12 @@ def find_ids(
 
     Parameters
     ----------
+    ids : sequence of str
+        Ids in a column of a table.
+
+    known : dict
+        Numbers of the known ids.
+
     what : str
         Place of the known ids, for the message.
 

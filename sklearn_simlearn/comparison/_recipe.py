@@ -22,6 +22,12 @@ def write_lines(result: Result, task: Task, source: list[str]) -> list[str]:
 
     Parameters
     ----------
+    result : Result
+        Result with the fitted estimator.
+
+    task : Task
+        Task of the comparison.
+
     source : list of str
         Lines that make X and y, including imports. Not used if the row has its own
         features.

@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.judgements import Judgements
+from sklearn_simlearn._core.rows import find_repeat
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 from sklearn_simlearn.datasets._lines import Budget, Numbering, TextFile
 
@@ -207,17 +208,15 @@ class _Judgements:
         """Return the judgements as a matrix of queries and documents."""
         rows = self._place(self._rows, self.queries, query_ids, queries)
         columns = self._place(self._columns, self.documents, document_ids, corpus)
-        order = np.lexsort((columns, rows))
-        rows, columns = rows[order], columns[order]
-        repeats = (np.diff(rows) == 0) & (np.diff(columns) == 0)
-        if repeats.any():
-            first = np.flatnonzero(repeats)[order[1:][repeats].argmin()]
-            line = order[first + 1] + 2
-            self.file.fail(f"repeats the pair of line {order[first] + 2}", line)
+        repeat = find_repeat(rows, columns)
+        if repeat is not None:
+            first, again = repeat
+            self.file.fail(f"repeats the pair of line {first + 2}", again + 2)
         shape = len(query_ids), len(document_ids)
-        indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
+        order = np.lexsort((columns, rows))
+        indptr = np.searchsorted(rows[order], np.arange(shape[0] + 1))
         values = np.frombuffer(self._values)[order]
-        return sparse.csr_array((values, columns, indptr), shape=shape)
+        return sparse.csr_array((values, columns[order], indptr), shape=shape)
 
     def _place(self, numbers, ids, known, path):
         """Return the row of each judgement in `known`."""

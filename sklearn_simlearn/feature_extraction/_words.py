@@ -51,6 +51,21 @@ def learn_words(X, n_words, *, backend, max_iter, seed, n_threads):
     X : ndarray of shape (n_points, n_components), dtype float32
         Descriptors. They may be mapped into memory, because FAISS does not copy them.
 
+    n_words : int
+        Number of words.
+
+    backend : {"faiss", "sklearn"}
+        Library for k-means.
+
+    max_iter : int
+        Largest number of iterations.
+
+    seed : int
+        Seed of the start.
+
+    n_threads : int
+        Number of threads.
+
     Returns
     -------
     words : ndarray of shape (n_words, n_components), dtype float32
@@ -89,6 +104,9 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
 
     rows : int ndarray or None
         Numbers of the descriptors to use, in ascending order; all if None.
+
+    n_words, max_iter, seed, n_threads
+        As for `learn_words`.
 
     Returns
     -------

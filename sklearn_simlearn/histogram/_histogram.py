@@ -38,8 +38,8 @@ from sklearn_simlearn.histogram._table import (
 SHARES = (0.0, 0.25, 0.5, 0.75)
 
 # The hold-out compares rankings only, so a larger gap and fewer queries are enough.
-HOLDOUT_TOL = 1e-2
-HOLDOUT_QUERIES = 500
+FOLD_TOL = 1e-2
+FOLD_QUERIES = 500
 
 
 class Candidate(NamedTuple):
@@ -373,12 +373,12 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         yield START, start
         order = rng.permutation(np.flatnonzero(relevance.find_queries()))
         for loss in ("max", "pairwise") if self.loss == "auto" else (self.loss,):
-            queries = order[:HOLDOUT_QUERIES]
+            queries = order[:FOLD_QUERIES]
             solver = self._pose(X, relevance, queries, pattern, loss)
-            solver.solve(HOLDOUT_TOL, self.max_iter)
+            solver.solve(FOLD_TOL, self.max_iter)
             # The objective is 1 for weights of 0. Differences below the tolerance may
             # be due to the gap.
-            if solver.objective > 1 - HOLDOUT_TOL:
+            if solver.objective > 1 - FOLD_TOL:
                 continue
             _, _, learned = self._encode(solver, start, X)
             for share in SHARES:
@@ -389,7 +389,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         queries = np.flatnonzero(relevance.find_queries())
         solver = self._pose(X, relevance, queries, pattern, candidate.loss)
 
-        def fitted_attributes():
+        def describe():
             start = None if hand_made is None else hand_made.encoder_
             table, scale, encoder = self._encode(solver, start, X)
             if start is not None:
@@ -410,9 +410,9 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 "n_iter_": solver.n_iter,
             }
 
-        report = partial(advance, "pass", fitted_attributes)
+        report = partial(advance, "pass", describe)
         if solver.solve(self.tol, self.max_iter, report):
-            return fitted_attributes()
+            return describe()
         if not solver.is_done(self.tol):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
@@ -427,7 +427,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 "irrelevant ones often enough. Set holdout to use a hand-made "
                 "similarity in this case."
             )
-        return fitted_attributes()
+        return describe()
 
     def _pose(self, X, relevance, queries, pattern, loss) -> Solver:
         n_counts = len(pattern)

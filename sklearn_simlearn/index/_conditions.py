@@ -56,7 +56,7 @@ def read_conditions(filter, columns):
         if isinstance(value, dict):
             conditions += [_compare(name, *pair) for pair in value.items()]
         elif isinstance(value, list | tuple | set | frozenset | np.ndarray):
-            values = [as_plain(one) for one in value]
+            values = [as_builtin(one) for one in value]
             if None in values:
                 raise ValueError(
                     f"filter has a list with a missing value for {name!r}. To find "
@@ -64,7 +64,7 @@ def read_conditions(filter, columns):
                 )
             conditions.append(Condition(name, "any", values))
         else:
-            value = as_plain(value)
+            value = as_builtin(value)
             operator = "null" if value is None else "="
             conditions.append(Condition(name, operator, value))
     return conditions
@@ -86,7 +86,7 @@ def _compare(name, operator, value):
             f"filter has the unknown operator {operator!r} for {name!r}. Operators: "
             f"{', '.join(map(repr, COMPARISONS))}."
         )
-    value = as_plain(value)
+    value = as_builtin(value)
     if value is not None:
         return Condition(name, operator, value)
     if operator == "!=":
@@ -113,10 +113,10 @@ def read_column(table, name):
             if column.dtype.kind == "M":
                 column = column.astype("M8[us]")  # Python's times have microseconds
             values = column.tolist()
-    return [as_plain(value) for value in values]
+    return [as_builtin(value) for value in values]
 
 
-def as_plain(value):
+def as_builtin(value):
     """Return a value as a built-in type of Python; None if it is missing."""
     if isinstance(value, np.generic):
         value = value.item()

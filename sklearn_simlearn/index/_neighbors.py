@@ -244,6 +244,7 @@ def _distance(scores):
 
 
 def no_distance(what):
+    """Return the error for encodings, of queries or of items, without unit length."""
     return ValueError(
         f"One minus the similarity is not a distance, because some encoded {what} do "
         "not have unit length. Use `search`, or an estimator that normalises queries "

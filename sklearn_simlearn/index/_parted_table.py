@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import reduce
 
 import numpy as np
 
@@ -54,20 +55,15 @@ class PartedTable:
             for i, part in enumerate(parts)
             if i == 0 or (which == i).any()
         ]
-        table = taken[0]
-        for more in taken[1:]:
-            table = _metadata.join(table, more)
+        table = reduce(_metadata.join, taken)
         return _metadata.take(table, np.argsort(np.argsort(which, kind="stable")))
 
     def whole(self):
         """Return all rows as a plain table."""
         parts = self._read()
         if len(parts) > 1:
-            table = parts[0]
-            for more in parts[1:]:
-                table = _metadata.join(table, more)
             # The assignment is atomic. Other threads read the same rows from old parts.
-            self._parts = (table,)
+            self._parts = (reduce(_metadata.join, parts),)
         return self._parts[0]
 
     def find(self, filter):

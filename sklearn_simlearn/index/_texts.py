@@ -61,8 +61,11 @@ def encode_texts(values, name, column=None):
     values : list
         Python values.
 
-    name, column : str
-        Names of the table and of its column for error messages.
+    name : str
+        Name of the table for error messages.
+
+    column : str or int, default=None
+        Column of the table for error messages.
     """
     place = "" if column is None else f"column {column!r}, "
     texts = []

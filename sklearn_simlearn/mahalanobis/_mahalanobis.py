@@ -45,11 +45,11 @@ from sklearn_simlearn.mahalanobis._start import check_init, find_start
 from sklearn_simlearn.mahalanobis._stream import Stream
 
 # The hold-out measures M after 1, 2, 4 ... iterations, up to this number.
-MAX_PATH = 24
+FOLD_MAX_ITER = 24
 
 # Number of queries per object in a fold of the hold-out, as a share of
 # `queries_per_object`.
-QUERIES_IN_FOLDS = 0.375
+FOLD_QUERIES = 0.375
 
 # Shares of the start that the hold-out tries.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -341,12 +341,12 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         rest = relevance.take(train)
         if not rest.find_queries().any():
             return
-        n_queries = math.ceil(QUERIES_IN_FOLDS * self.queries_per_object)
+        n_queries = math.ceil(FOLD_QUERIES * self.queries_per_object)
         problem, triplets, margin, power = pose(X[train], rest, n_queries, rng)
         pairs = problem.pairs
         start = Matches(pairs.matrix(pairs.start), power)
         yield START, MatrixCosine(start)
-        rounds = _rounds(min(self.max_iter, MAX_PATH))
+        rounds = _rounds(min(self.max_iter, FOLD_MAX_ITER))
         steps = descend(problem, triplets, margin, rounds, self.tol)
         for n_iter, (m, _, _) in zip(rounds, steps, strict=True):
             learned = Matches(pairs.matrix(m), power)

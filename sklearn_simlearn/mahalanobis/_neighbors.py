@@ -11,7 +11,7 @@ from sklearn.utils import check_array, gen_batches
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.mahalanobis._neighbors_fast import find_common
-from sklearn_simlearn.mahalanobis._problem import MAX_SCORES, MIN_DENSITY, csr_arrays
+from sklearn_simlearn.mahalanobis._problem import DENSE_FROM, MAX_SCORES, csr_arrays
 
 
 def check_words(words: MatrixLike | None, n_words: int) -> Matrix | None:
@@ -53,7 +53,7 @@ def find_neighbors(
     if words is not None and not isinstance(words, np.ndarray):
         return words.astype(bool)
     if words is None:
-        is_dense = X.nnz >= MIN_DENSITY * X.shape[0] * n_words
+        is_dense = X.nnz >= DENSE_FROM * X.shape[0] * n_words
         blocks = (
             _find_common_dense(X, n_neighbors)
             if is_dense

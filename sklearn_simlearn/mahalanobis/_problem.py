@@ -33,7 +33,7 @@ BLOCK = 1024
 
 # Smallest share of non-zeros at which samples are compared by dense products, and the
 # largest number of scores of such a product.
-MIN_DENSITY = 0.1
+DENSE_FROM = 0.1
 MAX_SCORES = 2**22
 
 # Root mean square of the first step, as a share of the initial diagonal.
@@ -158,10 +158,10 @@ class Problem:
     pairs : Pairs
         The unknowns.
 
-    alpha : float
+    alpha : float, default=0.0
         Strength of the penalty that keeps M close to the start.
 
-    n_threads : int
+    n_threads : int, default=1
         Number of threads.
     """
 
@@ -180,7 +180,7 @@ class Problem:
         self.alpha = alpha
         self.n_threads = n_threads
         self.n_items, self.n_words = X.shape
-        is_dense = X.nnz >= MIN_DENSITY * self.n_items * self.n_words
+        is_dense = X.nnz >= DENSE_FROM * self.n_items * self.n_words
         self.dense = X.toarray() if is_dense else None
         self.rows = csr_arrays(X)
         by_word = X.tocsc()
@@ -346,7 +346,7 @@ def descend(
     tol : float
         Stop when an iteration reduces the objective by at most this value.
 
-    report : callable
+    report : callable, default=lambda m: False
         Called with the unknowns after each iteration; returns True to stop.
 
     Returns

@@ -23,6 +23,7 @@ from sklearn_simlearn._core.sklearn import (
 )
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn._query_sets import QuerySetsMixin
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
 from sklearn_simlearn.memory._encoder import MemoryEncoder, Pooling, PrecomputedEncoder
 from sklearn_simlearn.memory._membership import check_testable, log_likelihood_ratio
@@ -32,7 +33,6 @@ from sklearn_simlearn.memory._weights import (
     check_square,
     scaled_grams,
 )
-from sklearn_simlearn.metrics import map_scorer
 
 
 def _has_vectors(memory):
@@ -45,7 +45,7 @@ def _has_encodings(base):
     return hasattr(base, "encoder_") or isinstance(base, EncodedSimilarityMixin)
 
 
-class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
+class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
     r"""One query vector for several images of one object.
 
     The memory vector [1]_ of a set of queries :math:`x_1, \dots, x_n`, the rows of
@@ -422,45 +422,6 @@ class MemoryVectorQuery(PaperFormMixin, EncodedSimilarityMixin, BaseEstimator):
         M = self.encoder_.vectors(space, sets)
         score = inner_products(M, self.encoder_.items(Y))
         return score, log_likelihood_ratio(score, M, space, sets, self.method, cosine)
-
-    def score(
-        self,
-        X: MatrixLike,
-        y: TargetLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        groups: ArrayLike | None = None,
-        query_mask: ArrayLike | None = None,
-    ) -> float:
-        """Return the mean average precision of samples or sets that query the others.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples, which are both queries and items.
-
-        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Targets, as for :class:`~sklearn_simlearn.metrics.RetrievalScorer`. An item
-            is relevant to a set if it is relevant to all its queries.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries. The weight of a set is their mean.
-
-        groups : array-like of shape (n_samples,), default=None
-            Set of each sample, -1 or None for those that do not query. If None, each
-            sample queries alone.
-            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
-
-        query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query. All others are only searched, even if they are in a set.
-
-        Returns
-        -------
-        score : float
-            Between 0 and 1.
-        """
-        metadata = {"sample_weight": sample_weight, "groups": groups}
-        return map_scorer(self, X, y, query_mask=query_mask, **metadata)
 
     def _check_rows(self, X, *, reset=False):
         X = super()._check_rows(X, reset=reset)

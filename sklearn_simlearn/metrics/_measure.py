@@ -145,7 +145,8 @@ def rank_relevant_items(
         Non-zero for items that are removed from the list, regardless of their
         relevance.
 
-    ties : {"average", "threshold", "optimistic", "pessimistic", "index"}
+    ties : {"average", "threshold", "optimistic", "pessimistic", "index"}, \
+            default="average"
         Order of items of equal similarity.
 
     n_jobs : int, default=None

@@ -51,22 +51,22 @@ def measure_queries(
 
     Parameters
     ----------
+    estimator, X, y, query_mask, groups, ties, n_jobs
+        As for :func:`retrieval_report`.
+
     measures : dict of callable
         Functions of :class:`Ranks` that return one value, or row, per query.
 
-    counts_self : set of str
+    counts_self : set of str, default=frozenset()
         Names of the measures for which a query counts as relevant to itself. For other
         measures, the query is removed from its own list.
 
-    graded : bool
+    graded : bool, default=False
         True if a measure uses the weights of a relevance matrix.
 
-    database : tuple (X, y) or None
+    database : tuple (X, y), default=None
         Items to search. If None, the documents of Judgements, or the other samples of
         `X`.
-
-    groups : array-like of shape (n_samples,) or None
-        Samples that query together; if None, each sample queries alone.
 
     Returns
     -------
@@ -263,8 +263,12 @@ def measure_matrices(
 
     Parameters
     ----------
+    measure : Measure
+        Entry of the table of measures.
+
     options : dict
-        Options of this measure. The other parameters are common to all measures.
+        Options of this measure. The other parameters are those that all functions of
+        measures share.
 
     Returns
     -------

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.judgements import Judgements
-from sklearn_simlearn._core.rows import starts_run
+from sklearn_simlearn._core.rows import find_repeat, starts_run
 from sklearn_simlearn._core.targets import number_ids, read_column, read_ids
 
 # Longest line in bytes. It limits memory for files that are not text and may have no
@@ -381,16 +381,6 @@ def read_rows(
             f"{list(queries)[query[row]]!r} and {list(documents)[document[row]]!r}."
         )
     return NumberedRows(query, document, values.astype(np.float64))
-
-
-def find_repeat(query: np.ndarray, document: np.ndarray) -> tuple[int, int] | None:
-    """Return the first row of a repeated pair and the row that repeats it, or None."""
-    order = np.lexsort((document, query))
-    places = np.flatnonzero(~starts_run(query[order], document[order]))
-    if len(places) == 0:
-        return None
-    place = places[order[places].argmin()]
-    return int(order[place - 1]), int(order[place])
 
 
 def order_rows(rows: NumberedRows, documents: dict[str, int]) -> np.ndarray:

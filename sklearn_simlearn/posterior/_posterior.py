@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -182,16 +183,10 @@ class ClassPosteriorSimilarity(SimilarityLearner):
         rng = make_generator(self.random_state)
 
         # From here on, the inputs are valid.
-        def path(train, rng):
-            start = fit_start(self.estimator, X[train], labels[train])
-            yield START, start
-            trial = _Trial(self, start, X[train], labels[train], rng)
-            for candidate in trial.candidates():
-                yield candidate, trial.encoder(candidate)
-
         # On more threads, BLAS would sum in another order.
         with one_blas_thread():
             if np.median(np.bincount(labels[labels >= 0])) >= MIN_CLASS_SIZE:
+                path = partial(self._path, X, labels)
                 choice = choose(path, X, relevance, "samples", rng, advance)
                 choice = _prefer_rank_1(choice)
             else:
@@ -209,6 +204,15 @@ class ClassPosteriorSimilarity(SimilarityLearner):
             "share_": share,
             **choice.attributes,
         }
+
+    def _path(self, X, labels, train, rng) -> Iterator[tuple[Any, Encoder]]:
+        """Yield the candidates, each with the encoder that it learns from some rows."""
+        X, labels = X[train], labels[train]
+        start = fit_start(self.estimator, X, labels)
+        yield START, start
+        trial = _Trial(self, start, X, labels, rng)
+        for candidate in trial.candidates():
+            yield candidate, trial.encoder(candidate)
 
     def _unused_parameters(self):
         return {} if self.classifier is None else {"n_landmarks": "a classifier"}

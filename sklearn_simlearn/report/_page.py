@@ -122,7 +122,7 @@ def _interval(interval, sign=""):
 
 # -- the comparison --
 
-_BASELINE = tag("small", "baseline")
+BASELINE = tag("small", "baseline")
 
 
 def _compare(findings):
@@ -135,7 +135,7 @@ def _compare(findings):
             tag(
                 "td",
                 line["similarity"],
-                tag("small", "baseline") if is_baseline else None,
+                BASELINE if is_baseline else None,
             ),
             _with_interval(line["mAP"], line["mAP interval"]),
             tag("td", f"{line['P@1']:.3f}"),

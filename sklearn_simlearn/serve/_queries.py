@@ -100,11 +100,7 @@ class Reader:
                 raise ValueError(
                     f"A record must have the columns {columns}; got {sorted(record)}."
                 )
-        # The columns get the types of the items of the index.
-        if hasattr(self._sample, "astype"):
-            frame = type(self._sample)(values, columns=columns)
-            return frame.astype(self._sample.dtypes.to_dict())
-        return type(self._sample)(values, schema=self._sample.schema)
+        return _as_frame(values, self._sample)
 
     def _read_vector(self, values):
         if any(isinstance(value, dict) for value in values):
@@ -147,6 +143,14 @@ def _read_column(name, n_features):
     return int(name)
 
 
+def _as_frame(rows, like):
+    """Return records as a frame of pandas or polars with the types of another one."""
+    if hasattr(like, "astype"):
+        frame = type(like)(rows, columns=list(like.columns))
+        return frame.astype(like.dtypes.to_dict())
+    return type(like)(rows, schema=like.schema)
+
+
 def join(parts):
     """Return the concatenation of samples of one form."""
     first, *others = parts
@@ -180,10 +184,7 @@ def as_metadata(rows, like):
             return np.array(
                 [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
             )
-        if hasattr(like, "astype"):
-            frame = type(like)(rows, columns=names)
-            return frame.astype(like.dtypes.to_dict())
-        return type(like)(rows, schema=like.schema)
+        return _as_frame(rows, like)
     except Exception as error:
         # pandas and polars raise errors of many types.
         raise ValueError(f"metadata has values of the wrong type: {error}.") from error

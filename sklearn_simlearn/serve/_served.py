@@ -44,10 +44,10 @@ class ServedIndex:
     source : SimilarityIndex, str or path-like
         Index in memory, which is read-only, or folder of a saved index.
 
-    trusted : sequence of str
+    trusted : sequence of str, default=()
         Types in the stored estimator to trust, as for `SimilarityIndex.load`.
 
-    is_writable : bool
+    is_writable : bool, default=False
         Whether to accept changes, and write them to the journal of the folder.
 
     max_pixels : int

@@ -5,7 +5,7 @@ from datetime import date, datetime, time, timedelta
 
 import numpy as np
 
-from sklearn_simlearn.index._conditions import as_plain, list_columns, read_column
+from sklearn_simlearn.index._conditions import as_builtin, list_columns, read_column
 from sklearn_simlearn.serve._messages import Column
 
 # Largest number of values of a column that the description of an index lists.
@@ -29,7 +29,7 @@ def as_rows(table):
 
 def as_json(value):
     """Convert a value to one that JSON can represent."""
-    value = as_plain(value)
+    value = as_builtin(value)
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, float):

@@ -6,16 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_simlearn._core.groups import name_sets
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import Interval
-from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn._core.typing import Matrix, MatrixLike, RandomState
+from sklearn_simlearn._core.typing import MatrixLike, RandomState
 from sklearn_simlearn._holdout import HOLDOUT, choose
+from sklearn_simlearn._query_sets import QuerySetsMixin
 from sklearn_simlearn.base import SimilarityLearner
-from sklearn_simlearn.metrics import map_scorer
 from sklearn_simlearn.two_covariance._path import Path, learn_plain
 
 # Largest number of held-out samples of a fold that are searched. With more, the
@@ -23,7 +21,7 @@ from sklearn_simlearn.two_covariance._path import Path, learn_plain
 MAX_ROWS = 250
 
 
-class TwoCovarianceSimilarity(SimilarityLearner):
+class TwoCovarianceSimilarity(QuerySetsMixin, SimilarityLearner):
     r"""Likelihood ratio of "same class" in a Gaussian model, for new classes.
 
     The two-covariance model [1]_, a form of probabilistic linear discriminant analysis
@@ -187,31 +185,6 @@ class TwoCovarianceSimilarity(SimilarityLearner):
             )
             return path.refit(choice.candidate, rng) | choice.attributes
 
-    def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
-        """Encode queries, alone or in sets.
-
-        The inner products of the encoded queries with the rows of `transform_database`
-        are the similarity.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        groups : array-like of shape (n_queries,), default=None
-            Set of each query. The queries of a set must be of one class. If None, each
-            query is a separate set.
-
-        Returns
-        -------
-        Q : ndarray or csr_array of shape (n_sets, n_features_out)
-            One row for each group, in the sorted order of ``np.unique(groups)``; these
-            are also the index of a pandas frame. Without groups, one row per query.
-        """
-        check_is_fitted(self)
-        Q = self.encoder_.queries(self._check_rows(X), groups)
-        return name_sets(self, Q, groups)
-
     def similarity(
         self,
         X: MatrixLike,
@@ -242,51 +215,3 @@ class TwoCovarianceSimilarity(SimilarityLearner):
         X = self._check_rows(X)
         Y = X if Y is None else self._check_rows(Y)
         return inner_products(self.encoder_.queries(X, groups), self.encoder_.items(Y))
-
-    def score(
-        self,
-        X: MatrixLike,
-        y: TargetLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        groups: ArrayLike | None = None,
-        query_mask: ArrayLike | None = None,
-    ) -> float:
-        """Return the mean average precision of samples or sets that query the others.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples, which are both queries and items.
-
-        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
-            Labels, where the integer -1 marks a distractor; or a relevance matrix,
-            positive if a sample is relevant, negative if it is junk; or a
-            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
-            a set if it is relevant to all its queries.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples as queries. The weight of a set is their mean.
-
-        groups : array-like of shape (n_samples,), default=None
-            Set of each sample, -1 or None for those that do not query. If None, each
-            sample queries alone.
-            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
-
-        query_mask : array-like of shape (n_samples,), dtype bool, default=None
-            Samples that query. All other samples are only searched, even if they belong
-            to a set.
-
-        Returns
-        -------
-        score : float
-            Between 0 and 1.
-        """
-        return map_scorer(
-            self,
-            X,
-            y,
-            sample_weight=sample_weight,
-            groups=groups,
-            query_mask=query_mask,
-        )

@@ -348,6 +348,7 @@ class Table:
 
 
 def define(columns):
+    """Return the definitions of columns of metadata, as SQL."""
     return [
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(column.type))
         for name, column in columns.items()
@@ -363,4 +364,5 @@ def _results(cursor):
 
 
 def first_line(error):
+    """Return the first line of the message of an error, without a full stop."""
     return str(error).partition("\n")[0].rstrip(".")

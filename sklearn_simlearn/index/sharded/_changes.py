@@ -1,5 +1,7 @@
 """Changes of a sharded index. Each function returns a new state."""
 
+from functools import reduce
+
 import numpy as np
 
 from sklearn_simlearn._core.sklearn import num_samples
@@ -171,7 +173,11 @@ def fetch(client, shards):
     parts = ask_all(client, shards, _tasks.current, arguments)
     rows, ids, tables = zip(*parts, strict=True)
     order = np.argsort(np.concatenate(rows))
-    table = None if tables[0] is None else _metadata.take(_join(tables), order)
+    table = (
+        None
+        if tables[0] is None
+        else _metadata.take(reduce(_metadata.join, tables), order)
+    )
     return np.concatenate(ids)[order], table
 
 
@@ -184,9 +190,9 @@ def fetch_metadata(client, shards, rows):
         futures=tuple(shards.futures[i] for i in holders),
     )
     arguments = [(places[i][places[i] >= 0],) for i in holders]
-    table = _join(ask_all(client, asked, _tasks.metadata_of, arguments))
+    parts = ask_all(client, asked, _tasks.metadata_of, arguments)
     order = np.concatenate([np.flatnonzero(places[i] >= 0) for i in holders])
-    return _metadata.take(table, np.argsort(order))
+    return _metadata.take(reduce(_metadata.join, parts), np.argsort(order))
 
 
 def fetch_encoded(client, shards, ids):
@@ -195,14 +201,7 @@ def fetch_encoded(client, shards, ids):
     answers = ask_all(client, shards, _tasks.encoded_of, [(ids,)] * n_shards)
     masks, parts = zip(*answers, strict=True)
     order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
-    return np.any(masks, axis=0), _join(parts)[order]
-
-
-def _join(tables):
-    table = tables[0]
-    for more in tables[1:]:
-        table = _metadata.join(table, more)
-    return table
+    return np.any(masks, axis=0), reduce(_metadata.join, parts)[order]
 
 
 def _derive(client, shards, affected, function, arguments):

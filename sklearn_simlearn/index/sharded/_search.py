@@ -23,10 +23,13 @@ def search_shards(index, X, k, sets, exclude, filters, missing):
         Snapshot of an index.
 
     X : matrix of shape (n_queries, n_features)
-        Queries; `sets` groups them.
+        Queries.
 
     k : int
         Number of items per result.
+
+    sets : Sets
+        Sets of queries; one result for each.
 
     exclude : list of ids per result, or None
         Ids that are not returned.

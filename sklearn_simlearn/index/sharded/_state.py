@@ -242,6 +242,14 @@ def assemble(client, names, futures, encoder, first_row=0, first_id=0, like=None
 
     Parameters
     ----------
+    client : distributed.Client
+
+    names : list of str
+        Names of the shards in messages.
+
+    futures : list of Future
+        Futures of the shards.
+
     encoder : tuple (estimator, model)
         Estimator of the queries, and its model.
 
@@ -324,6 +332,7 @@ def merge(answers, n_queries, k, common):
 
 
 def unavailable(names, faults):
+    """Return the error that names the shards with faults."""
     shown = "; ".join(f"{names[i]!r} ({faults[i]!r})" for i in sorted(faults))
     error = RuntimeError(
         f"These shards are not available: {shown}. Restore their source and try again, "

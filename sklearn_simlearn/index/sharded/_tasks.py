@@ -44,6 +44,7 @@ class Sent:
 
 
 def unpack(sent):
+    """Return the value that was sent."""
     return sent.value
 
 

@@ -1,0 +1,91 @@
+"""Mixin of similarities whose queries may be sets of samples."""
+
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_simlearn._core.groups import name_sets
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
+from sklearn_simlearn.base import EncodedSimilarityMixin
+from sklearn_simlearn.metrics import map_scorer
+
+
+class QuerySetsMixin(EncodedSimilarityMixin):
+    """Mixin for similarities whose encoder also encodes sets of queries.
+
+    The method `queries` of `encoder_` takes `groups`, the set of each query, and
+    returns one row per set. The estimator defines a `similarity` with `groups`.
+    """
+
+    def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
+        """Encode queries, alone or in sets.
+
+        The inner products of the encoded queries with the rows of `transform_database`
+        are the similarity.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query. The queries of a set must be of one class. If None, each
+            query is a separate set.
+
+        Returns
+        -------
+        Q : ndarray or csr_array of shape (n_sets, n_features_out)
+            One row for each group, in the sorted order of ``np.unique(groups)``; these
+            are also the index of a pandas frame. Without groups, one row per query.
+        """
+        check_is_fitted(self)
+        Q = self.encoder_.queries(self._check_rows(X), groups)
+        return name_sets(self, Q, groups)
+
+    def score(
+        self,
+        X: MatrixLike,
+        y: TargetLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        query_mask: ArrayLike | None = None,
+    ) -> float:
+        """Return the mean average precision of samples or sets that query the others.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples, which are both queries and items.
+
+        y : {array-like, sparse matrix} of shape (n_samples,) or (n_samples, n_columns)
+            Labels, where the integer -1 marks a distractor; or a relevance matrix,
+            positive if a sample is relevant, negative if it is junk; or a
+            :class:`~sklearn_simlearn.metrics.PairwiseRelevance`. An item is relevant to
+            a set if it is relevant to all its queries.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples as queries. The weight of a set is their mean.
+
+        groups : array-like of shape (n_samples,), default=None
+            Set of each sample, -1 or None for those that do not query. If None, each
+            sample queries alone.
+            :func:`~sklearn_simlearn.model_selection.make_query_sets` draws sets.
+
+        query_mask : array-like of shape (n_samples,), dtype bool, default=None
+            Samples that query. All other samples are only searched, even if they belong
+            to a set.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1.
+        """
+        return map_scorer(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            query_mask=query_mask,
+        )
