@@ -25,6 +25,9 @@ FORMAT = "sklearn_simlearn.index"
 VERSION = 1
 HEADER = "index.json"
 
+# Bytes of the longest header. A longer file is not read.
+MAX_HEADER = 2**28
+
 # Bytes per checksum. The first read of a block of this size takes a millisecond, and
 # the header of a large index is still small.
 BLOCK = 2**22
@@ -65,6 +68,12 @@ def write_folder(folder, index, arrays, files=None):
             raise ValueError(f"{name!r} is not a name for a file in an index folder.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    # The header may be damaged, but it must be the header of an index.
+    if FORMAT.encode() not in (_read_header_bytes(folder) or FORMAT.encode()):
+        raise ValueError(
+            f"{folder / HEADER} does not belong to an index of sklearn_simlearn, and "
+            "would be replaced. Save the index to another folder."
+        )
     generation, previous = folder / f"arrays-{secrets.token_hex(8)}", None
     generation.mkdir()
     try:
@@ -86,6 +95,8 @@ def write_folder(folder, index, arrays, files=None):
         _sync(generation)
         header = generation / HEADER
         text = _dump({"content": content, "checksum": _checksum(content)})
+        if len(text) > MAX_HEADER:
+            raise ValueError(f"The header of the index exceeds {MAX_HEADER} bytes.")
         _write_file(header, lambda file: file.write(text))
         with suppress(ValueError):
             previous = read_generation(folder)
@@ -341,17 +352,26 @@ def _open_generation(folder, content, mmap, wanted_files):
 
 
 def _read_header(folder):
-    try:
-        text = (folder / HEADER).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(
-            f"{folder} is not a saved index: it has no {HEADER}."
-        ) from None
+    text = _read_header_bytes(folder)
+    if text is None:
+        raise ValueError(f"{folder} is not a saved index: it has no {HEADER}.")
     content = _parse_header(text, HEADER)
     generation = content.get("generation")
     if not (isinstance(generation, str) and _GENERATION.match(generation)):
         raise damaged(f"{HEADER} does not name a folder of arrays")
     return content
+
+
+def _read_header_bytes(folder):
+    """Return the bytes of the header; None if there is no such file."""
+    path = folder / HEADER
+    if not path.is_file():  # a pipe or a device may not end
+        return None
+    with open(path, "rb") as file:
+        text = file.read(MAX_HEADER + 1)
+    if len(text) > MAX_HEADER:
+        raise damaged(f"{HEADER} has more than {MAX_HEADER} bytes")
+    return text
 
 
 def _parse_header(text, name):

@@ -82,8 +82,8 @@ def load_estimator(data, trusted):
     import skops.io
 
     try:
-        types = skops.io.get_untrusted_types(data=data)
         loaders = _list_loaders(data)
+        types = skops.io.get_untrusted_types(data=data)
         # skops trusts a name everywhere in a file, even where the file calls it.
         refused = [
             name
@@ -174,8 +174,14 @@ def _public_estimators():
 
 
 def _list_loaders(data):
-    """Return, for each name in a file, the set of loaders that read it."""
+    """Return, for each name in a file, the set of loaders that read it.
+
+    Raise if parts of the file are compressed.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as file:
+        # `dump_estimator` does not compress. A small file could expand to any size.
+        if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
+            raise ValueError("it is compressed")
         parts = [json.loads(file.read("schema.json"))]
     loaders = {}
     while parts:

@@ -197,7 +197,9 @@ def explain_encoded(index, blocks, lists, wanted, items):
     sections, explanations = None, []
     for batch, part, Q in blocks:
         if sections is None:
-            sections = _list_sections(index._model, part, _name_features(index))
+            sections = _list_sections(
+                index._model, part, getattr(index, "feature_names_in_", None)
+            )
         Q, D = _as_one_kind(Q, items)
         for i, of_query in enumerate(lists[batch]):
             of_query = of_query[np.isin(of_query, wanted)]
@@ -290,14 +292,6 @@ def _list_sections(model, X, features, path=()):
     elif names is None or len(names) != width:
         names = ()
     return [Section(path, width, names, prefix)]
-
-
-def _name_features(index):
-    """Return the names of the columns of the original items, or None."""
-    names = getattr(index, "feature_names_in_", None)
-    if names is None and hasattr(index, "n_features_in_"):
-        names = np.array([f"x{i}" for i in range(index.n_features_in_)], dtype=object)
-    return names
 
 
 def _take_names(names, columns):

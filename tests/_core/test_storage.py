@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -348,6 +349,37 @@ def test_folders_that_hold_no_index(tmp_path):
         SimilarityIndex.load(tmp_path / "nowhere")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
+def test_a_header_that_is_not_a_file_is_not_read(index, tmp_path):
+    index.save(tmp_path)
+    (tmp_path / storage.HEADER).unlink()
+    os.mkfifo(tmp_path / storage.HEADER)
+    with pytest.raises(ValueError, match="is not a saved index"):
+        SimilarityIndex.load(tmp_path)
+
+
+def test_a_header_that_is_too_long_is_not_read(index, tmp_path, monkeypatch):
+    index.save(tmp_path)
+    monkeypatch.setattr(storage, "MAX_HEADER", 100)
+    with pytest.raises(ValueError, match=r"index.json has more than 100 bytes"):
+        SimilarityIndex.load(tmp_path)
+    with pytest.raises(ValueError, match=r"header of the index exceeds 100 bytes"):
+        index.save(tmp_path / "new")
+
+
+def test_a_header_of_other_software_is_not_replaced(index, tmp_path):
+    header = tmp_path / storage.HEADER
+    header.write_text('{"name": "mine"}')
+    with pytest.raises(ValueError, match="Save the index to another folder"):
+        index.save(tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ['{"name": "mine"}']
+    header.unlink()
+    index.save(tmp_path)
+    header.write_bytes(header.read_bytes()[:-5])  # damaged
+    index.save(tmp_path)
+    SimilarityIndex.load(tmp_path, verify=True)
+
+
 def test_other_formats_are_named(index, tmp_path):
     index.save(tmp_path)
     header = read_header(tmp_path)
@@ -355,6 +387,22 @@ def test_other_formats_are_named(index, tmp_path):
     write_header(tmp_path, header["content"])
     with pytest.raises(ValueError, match="format 99"):
         SimilarityIndex.load(tmp_path)
+
+
+def test_a_forged_number_of_features_takes_no_memory(index, X, tmp_path):
+    index.save(tmp_path)
+    content = read_header(tmp_path)["content"]
+    content["index"]["n_features_in"] = 10**6
+    write_header(tmp_path, content)
+    opened = SimilarityIndex.load(tmp_path, trusted=())
+    opened.explain(X[:1], ["n3"])  # imports what is needed
+    tracemalloc.start()
+    try:
+        opened.explain(X[:1], ["n3"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10**6
 
 
 def read_header(folder):

@@ -224,6 +224,14 @@ def test_forged_estimators_are_refused(case, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_compressed_estimator_is_not_expanded(counts):
+    data = skops.io.dumps(
+        CosineSimilarity().fit(counts[0]), compression=zipfile.ZIP_DEFLATED
+    )
+    with pytest.raises(ValueError, match=r"cannot be read \(it is compressed\)"):
+        _estimator_file.load_estimator(data, ())
+
+
 @pytest.fixture
 def saved(counts, tmp_path):
     X, y = counts
