@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
-from sklearn_simlearn._core.rows import starts_run
+from sklearn_simlearn._core.rows import bounded_blocks, starts_run
 from sklearn_simlearn._core.sklearn import (
     as_configured,
     get_output_config,
@@ -68,13 +68,8 @@ class Sets(NamedTuple):
         cost : ndarray of shape (n_sets,)
         limit : int
         """
-        total, start = np.cumsum(cost), 0
-        while start < len(total):
-            spent = total[start - 1] if start else 0
-            stop = int(np.searchsorted(total, spent + limit, side="right"))
-            stop = max(stop, start + 1)
-            yield start, self.block(start, stop)
-            start = stop
+        for part in bounded_blocks(cost, limit):
+            yield part.start, self.block(part.start, part.stop)
 
 
 def sets_of_one(rows: np.ndarray) -> Sets:

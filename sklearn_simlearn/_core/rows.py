@@ -1,5 +1,6 @@
 """Checks of samples, and arithmetic on their rows."""
 
+from collections.abc import Iterator
 from copy import copy
 from functools import cache
 
@@ -370,9 +371,25 @@ def number_patterns(matrix: sparse.csr_array) -> np.ndarray:
 
 def starts_run(*columns: np.ndarray) -> np.ndarray:
     """Return the mask of rows that differ from the row before; True for the first."""
-    starts = np.ones(len(columns[0]), dtype=bool)
-    starts[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    starts = np.zeros(len(columns[0]), dtype=bool)
+    starts[:1] = True
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
     return starts
+
+
+def bounded_blocks(cost: np.ndarray, limit: float) -> Iterator[slice]:
+    """Yield slices of consecutive entries of limited total cost.
+
+    An entry whose cost alone exceeds the limit is yielded by itself.
+    """
+    total, start = np.cumsum(cost), 0
+    while start < len(total):
+        spent = total[start - 1] if start else 0
+        stop = int(np.searchsorted(total, spent + limit, side="right"))
+        stop = max(stop, start + 1)
+        yield slice(start, stop)
+        start = stop
 
 
 def find_repeat(row: np.ndarray, column: np.ndarray) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.sklearn import validate_params
+from sklearn_simlearn.datasets._texts import number_labels
 
 # Endings of the files that `ImageReader` reads.
 ENDINGS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
@@ -76,10 +77,8 @@ def load_image_folder(path: str | os.PathLike[str], *, return_X_y: bool = False)
             f"{path} has no images. A folder must have sub-folders with files that end "
             f"in {', '.join(ENDINGS)}."
         )
-    names = sorted({label for label in labels if label})
-    number = {name: i for i, name in enumerate(names)}
     data = np.array([str(file) for file in files])
-    target = np.array([number.get(label, -1) for label in labels])
+    target, names = number_labels(labels)
     if return_X_y:
         return data, target
     return Bunch(data=data, target=target, target_names=np.array(names, dtype=str))

@@ -142,14 +142,19 @@ def load_texts(
     if any(others):
         data.metadata = others if delimiter is None else _convert(others)
     if label is not None:
-        names = sorted(set(labels) - {""})
-        number = {name: i for i, name in enumerate(names)}
-        data.target = np.array([number.get(name, -1) for name in labels])
+        data.target, names = number_labels(labels)
         data.target_names = file.as_array(names)
     if id is not None:
         data.ids = file.as_array(list(ids.lines))
     data.n_empty_texts = sum(not one.strip() for one in texts)
     return data
+
+
+def number_labels(labels: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the class of each label, -1 for an empty one, and the names in order."""
+    names = sorted(set(labels) - {""})
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number.get(label, -1) for label in labels]), names
 
 
 def list_columns(path: str | os.PathLike[str]) -> list[str]:

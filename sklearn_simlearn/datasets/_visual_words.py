@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.random import make_generator
+from sklearn_simlearn._core.rows import starts_run
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 # Size of the scratch memory of a block of images, in cells of about 20 bytes. Another
@@ -346,9 +347,7 @@ def _draw_images(
 
         occurrences = np.concatenate([own, clutter])
         occurrences.sort()
-        is_first = np.ones(len(occurrences), dtype=bool)
-        np.not_equal(occurrences[1:], occurrences[:-1], out=is_first[1:])
-        first = np.flatnonzero(is_first)
+        first = np.flatnonzero(starts_run(occurrences))
         distinct = occurrences[first]
 
         stop = start + len(labels)

@@ -6,6 +6,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from sklearn_simlearn._core.optional import has_faiss, import_optional
 from sklearn_simlearn._core.progress import show_step
+from sklearn_simlearn._core.rows import bounded_blocks
 from sklearn_simlearn._core.threads import faiss_threads
 
 # Number of descriptors that are converted and compared at a time.
@@ -130,14 +131,12 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
     word_stops = stops * n_words // len(rows)
     words = np.empty((n_words, X.shape[1]), dtype=np.float32)
     n_together = max(1, MAX_CELL_BYTES // (4 * X.shape[1]))
-    first = 0
-    while first < n_cells:
-        before = stops[first] - n_points[first]
-        last = max(first + 1, np.searchsorted(stops, before + n_together, "right"))
-        members = np.flatnonzero((cells >= first) & (cells < last))
+    for part in bounded_blocks(n_points, n_together):
+        before = stops[part.start] - n_points[part.start]
+        members = np.flatnonzero((cells >= part.start) & (cells < part.stop))
         order = np.argsort(cells[members], kind="stable")
         points = take_floats(X, rows[members], places=np.argsort(order))
-        for cell in range(first, last):
+        for cell in range(part.start, part.stop):
             show_step("cells of words", f"{cell + 1} of {n_cells}")
             stop, word_stop = stops[cell] - before, word_stops[cell]
             word_start = word_stops[cell - 1] if cell else 0
@@ -148,7 +147,6 @@ def learn_words_by_cell(X, rows, n_words, *, max_iter, seed, n_threads):
                     seed=(seed + cell) % np.iinfo(np.int32).max,
                     **options,
                 )
-        first = last
         del points  # free memory before the next cells are read
     return words
 

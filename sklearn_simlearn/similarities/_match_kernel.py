@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.rows import bounded_blocks
 from sklearn_simlearn._core.sklearn import Interval, fit_context, get_chunk_n_rows
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.base import SimilarityMixin, replacing_state
@@ -194,23 +195,18 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         first = np.cumsum(n_images) - n_images
 
         S = np.zeros((n_queries, n_items), dtype=X.dtype)
-        n_pairs = np.cumsum(n_images[q_word])
-        start = 0
-        while start < len(q_word):
-            spent = n_pairs[start - 1] if start else 0
-            stop = int(np.searchsorted(n_pairs, spent + PAIRS, side="right"))
-            stop = max(stop, start + 1)
-            length = n_images[q_word[start:stop]]
-            q = np.repeat(np.arange(start, stop), length)
+        n_pairs = n_images[q_word]
+        for part in bounded_blocks(n_pairs, PAIRS):
+            length = n_pairs[part]
+            q = np.repeat(np.arange(part.start, part.stop), length)
             within = np.arange(len(q)) - np.repeat(np.cumsum(length) - length, length)
             d = first[q_word[q]] + within
             score = self.idf_[q_word[q]] * self._select(q_residual[q], residual[d])
             # A pair of a query and an item occurs once for each word that they share.
-            low, high = q_image[start], q_image[stop - 1] + 1
+            low, high = q_image[part.start], q_image[part.stop - 1] + 1
             cell = (q_image[q] - low) * n_items + image[d]
             total = np.bincount(cell, score, minlength=(high - low) * n_items)
             S[low:high] += total.reshape(-1, n_items)
-            start = stop
         S *= q_gamma[:, None]
         S *= gamma
         return S
