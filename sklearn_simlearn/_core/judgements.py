@@ -19,6 +19,7 @@ from sklearn_simlearn._core.targets import (
     read_column,
     read_ids,
     refuse_repeated,
+    string_array,
 )
 from sklearn_simlearn._core.typing import MatrixLike
 
@@ -188,7 +189,7 @@ def _read_names(ids: Any, n: int, name: str) -> np.ndarray | None:
     if len(ids) != n:
         raise ValueError(f"{name} must hold {n} ids; got {len(ids)}.")
     refuse_repeated(ids, name)
-    return np.array(ids, dtype=str)
+    return string_array(ids, name)
 
 
 # -- tables --

@@ -290,6 +290,19 @@ def read_ids(ids: Any, name: str) -> list[str]:
     )
 
 
+def string_array(ids: Sequence[str], name: str) -> np.ndarray:
+    """Return strings as an array; raise if one has a null character.
+
+    NumPy removes null characters at the end of a string.
+    """
+    if "\0" in "".join(ids):
+        bad = next(id_ for id_ in ids if "\0" in id_)
+        raise ValueError(
+            f"{name} must not hold null characters; got {show_ids([bad])}."
+        )
+    return np.array(ids, dtype=str)
+
+
 def number_ids(ids: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
     """Return the number of each id; add new ids to `numbers`."""
     return np.array(

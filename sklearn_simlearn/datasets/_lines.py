@@ -121,6 +121,8 @@ class TextFile:
         name = str(value) if type(value) is int else self.get_text(values, key)
         if len(name) > MAX_ID:
             self.fail(f"{key!r} has {len(name)} characters, more than {MAX_ID}")
+        if "\0" in name:
+            self.fail(f"{key!r} contains a null character")
         return name
 
     def as_array(self, names: list[str]) -> np.ndarray:

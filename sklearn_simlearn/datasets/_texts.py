@@ -217,6 +217,11 @@ def _read_table(file, delimiter, columns):
             if header.count(name) != 1:
                 found = ", ".join(map(repr, header[:10])) or "nothing"
                 file.fail(f"must name the column {name!r} once; it has {found}", 1)
+        names: set[str] = set()
+        for name in filter(None, header):
+            if name in names:
+                file.fail(f"names the column {name!r} more than once", 1)
+            names.add(name)
         for fields in reader:
             if len(fields) != len(header):
                 file.fail(

@@ -5,6 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from sklearn_simlearn._core.targets import string_array
+
 LARGEST = np.iinfo(np.int64).max
 
 
@@ -278,7 +280,7 @@ def read_ids(ids):
         # NumPy would convert a mixture of numbers and strings to strings.
         values = list(ids)
         if all(isinstance(value, str) for value in values):
-            return np.array(values, dtype=str)
+            return string_array(values, "ids")
         if not _are_integers(values):
             raise _no_ids(array)
         if not all(-LARGEST - 1 <= value <= LARGEST for value in values):

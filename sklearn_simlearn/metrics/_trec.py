@@ -266,6 +266,8 @@ def write_qrels(path: str | os.PathLike[str], qrels: Any) -> None:
     rows = read_rows(qrels, "relevance", "qrels", queries, documents)
     if (rows.value != np.rint(rows.value)).any():
         raise ValueError("The relevance must be an integer in a TREC file.")
+    if (np.abs(rows.value) >= 2.0**63).any():
+        raise ValueError("The relevance must fit into 64 bits in a TREC file.")
     _check_fields(queries, documents)
     columns = (column.astype(np.int64).tolist() for column in rows)
     query_names, document_names = list(queries), list(documents)

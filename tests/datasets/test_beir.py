@@ -122,6 +122,7 @@ BAD_OBJECTS = {
     "an empty id": (b'{"_id": "", "text": "x"}\n', "the id is empty"),
     "an id that is a truth value": (b'{"_id": true, "text": "x"}\n', "of type bool"),
     "a long id": (b'{"_id": "%s", "text": "x"}\n' % (b"i" * 300), "has 300 characters"),
+    "a null character": (b'{"_id": "d9\\u0000", "text": "x"}\n', "null character"),
     "no text": (b'{"_id": "d9"}\n', "'text' is missing"),
     "null for a text": (b'{"_id": "d9", "text": null}\n', "'text' is of type NoneType"),
     "a number for a text": (b'{"_id": "d9", "text": 1}\n', "'text' is of type int"),

@@ -110,6 +110,8 @@ def test_labels_and_ids_in_json_may_be_integers_and_null(write):
         (".csv", b"", "line 1: must name the column 'text' once; it has nothing"),
         (".csv", b"body,label\nx,y\n", "line 1: must name .*; it has 'body', 'label'"),
         (".csv", b"text,text\nx,y\n", "line 1: must name the column 'text' once"),
+        (".csv", b"text,label,a,a\nx,y,1,2\n", "line 1: names the column 'a' more"),
+        (".csv", b"text,label\nx,y\0\n", "line 2: 'label' contains a null"),
         (".csv", b"text,label\nx,y\nz\n", "line 3: the row that ends here has 1 field"),
         (".csv", b"text,label\nx,y,z\n", "line 2: .*has 3 fields, and the header 2"),
         (".csv", b"text,label\nx,y\n\nz,y\n", "line 3: .*has 0 fields"),

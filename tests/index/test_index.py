@@ -608,6 +608,7 @@ def test_set_estimator_encodes_items_that_change(kind, counts):
     [
         (np.arange(65), "65 ids for 66 items"),
         (np.zeros(66, int), "unique; repeated: 0"),
+        ([*map(str, range(65)), "a\0"], "null characters; got 'a"),
         (["a", 1] * 33, "integers only, or strings only"),
         (np.arange(66.0), "integers only, or strings only"),
         (np.arange(66) > 3, "integers only, or strings only"),

@@ -144,6 +144,7 @@ def test_it_is_not_an_array(task):
         (([[1, 0]], [[1], [2]], {"document_ids": ["a", "a"]}), "more than once: 'a'"),
         (([[1, 0]], [[1], [2]], {"document_ids": ["a"]}), "must hold 2 ids; got 1"),
         (([[1, 0]] * 2, [[1], [2]], {"query_ids": [7, 7]}), "more than once: '7'"),
+        (([[1, 0]], [[1], [2]], {"document_ids": ["a", "b\0"]}), "null characters"),
     ],
 )
 def test_bad_judgements(arguments, message):

@@ -186,6 +186,7 @@ def test_damaged_gzip_is_named(tmp_path):
     [
         ({"relevance": [1, 2, 0, 0.5]}, "must be an integer"),
         ({"relevance": [1, 2, 0, np.nan]}, "must hold finite numbers"),
+        ({"relevance": [1, 2, 0, 2.0**63]}, "must fit into 64 bits"),
         ({"relevance": [1, 2, 0]}, "differ in length"),
         ({"relevance": list("abcd")}, "must hold finite numbers"),
         ({"document": ["y", "x", "y", "z"]}, "Row 2 .* of row 0: 'b' and 'y'"),
