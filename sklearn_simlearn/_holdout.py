@@ -47,9 +47,9 @@ LOSS_AT_1 = 3.0
 # held-out queries, since few queries underestimate the error of the best candidate.
 FEW = 10
 
-# Of all queries, one in this number shows which candidates are much worse than another:
-# by this number of standard errors.
-N_TH, N_ERRORS = 4, 3
+# A candidate is first measured on one of this number of queries. If it is worse than
+# another one by this number of standard errors, it is left out.
+ONE_OF, N_ERRORS = 4, 3
 
 # Candidates whose mean average precision differs by less than this are equally good.
 TIE = 0.003
@@ -325,12 +325,12 @@ class Judge:
             return False
         results, worth = self._weigh([*fold])
         best = int(np.argmax(worth))
-        some = np.s_[::N_TH], np.s_[: self.n_items]
+        some = np.s_[::ONE_OF], np.s_[: self.n_items]
         if self.part is None:
             self.part = self.sides.part(*some)
         S = self.part.similarity(encoder).astype(np.float32, copy=False)
         quality, *_ = measure_lists(np.ascontiguousarray(self.relevant[some]), S)
-        lag = [*fold.values()][best].quality[::N_TH] - quality
+        lag = [*fold.values()][best].quality[::ONE_OF] - quality
         cost = results["gain"][best] - worth[best]
         return lag.mean() - N_ERRORS * self._error(lag) > cost + TIE
 

@@ -5,13 +5,12 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
-from sklearn.utils import Bunch, check_random_state
-from threadpoolctl import threadpool_limits
+from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.sklearn import Interval, validate_params
+from sklearn_simlearn.datasets._patches import count_words
 
 PATCH_SIDE = 3  # pixels; with 4, the cosine reaches mAP 0.68
 MIN_CONTRAST = 1.0  # standard deviation, in the images' grey levels 0..16
@@ -136,18 +135,8 @@ def _count_words(n_words, position):
     """Count the words in the images; return the counts and the words."""
     images = _digits().images
     image_of, descriptors = _describe(images, position)
-    rng = check_random_state(0)
-    chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # Use one thread: with more, the order of summation would vary, and the last bits of
-    # a mean can change the word of a patch.
-    with threadpool_limits(limits=1):
-        kmeans = KMeans(n_words, n_init=1, max_iter=20, random_state=rng)
-        word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)
-    place = image_of.astype(np.int32), word_of
-    X = sparse.coo_array(
-        (np.ones(len(word_of)), place), shape=(len(images), n_words)
-    ).tocsr()
-    return X, kmeans.cluster_centers_
+    kmeans = KMeans(n_words, n_init=1, max_iter=20)
+    return count_words(descriptors, image_of, len(images), kmeans, N_TRAINING_PATCHES)
 
 
 def _describe(images, position):

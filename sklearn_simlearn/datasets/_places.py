@@ -7,12 +7,11 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.cluster import KMeans
-from sklearn.utils import Bunch, check_random_state
-from threadpoolctl import threadpool_limits
+from sklearn.utils import Bunch
 
 from sklearn_simlearn._core.sklearn import Interval, validate_params
+from sklearn_simlearn.datasets._patches import count_words
 
 HEIGHT, WIDTH = 96, 128
 N_SPOTS, N_VIEWS = 3, 5  # spots per place, views per spot
@@ -189,17 +188,10 @@ def _count_words(n_words):
     """Return the counts of the words in each photograph."""
     images = _photographs()
     image_of, descriptors = _describe(images)
-    rng = check_random_state(0)
-    chosen = rng.choice(len(descriptors), N_TRAINING_PATCHES, replace=False)
-    # Use one thread: with more, the order of summation would vary, and the last bits of
-    # a mean can change the word of a patch.
-    with threadpool_limits(limits=1):
-        kmeans = KMeans(n_words, init="random", n_init=1, max_iter=10, random_state=rng)
-        word_of = kmeans.fit(descriptors[chosen]).predict(descriptors)
-    place = image_of.astype(np.int32), word_of
-    return sparse.coo_array(
-        (np.ones(len(word_of)), place), shape=(len(images), n_words)
-    ).tocsr()
+    kmeans = KMeans(n_words, init="random", n_init=1, max_iter=10)
+    return count_words(descriptors, image_of, len(images), kmeans, N_TRAINING_PATCHES)[
+        0
+    ]
 
 
 def _describe(images):

@@ -10,15 +10,19 @@ from sklearn.base import BaseEstimator
 
 from sklearn_simlearn._core.rows import (
     are_counts,
+    bounded_blocks,
     canonical_csr,
     check_counts,
     check_rows,
+    find_repeat,
     inverse_document_frequency,
     power,
     row_dots,
     scale_columns,
     scale_rows,
     side_by_side,
+    starts_run,
+    sum_entries,
     unit_rows,
 )
 from sklearn_simlearn._core.start import Start
@@ -194,3 +198,38 @@ def test_arithmetic_of_rows(seed):
             assert_allclose(row_dots(A, B), (X * Y).sum(axis=1), atol=1e-12)
         assert_allclose(row_dots(A, A), (X * X).sum(axis=1))
         assert_array_equal(dense(A), dense(before))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_sums_of_entries_are_those_of_the_rows(seed):
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(1, 6, size=2)
+    counts = rng.integers(0, 3, size=(n, d)) * rng.integers(0, 2, size=(n, 1))
+    X = canonical_csr(counts.astype(np.uint8))
+    for dtype in (None, np.int64, np.float64):
+        sums = sum_entries(X.data, X.indptr, dtype)
+        assert sums.dtype == (np.uint8 if dtype is None else dtype)
+        assert_array_equal(sums, counts.sum(axis=1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=8))
+def test_runs_and_repeats_of_pairs(pairs):
+    row, column = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    expected = [i == 0 or pairs[i] != pairs[i - 1] for i in range(len(pairs))]
+    assert starts_run(row, column).tolist() == expected
+    again = [i for i in range(len(pairs)) if pairs[i] in pairs[:i]]
+    repeat = (pairs.index(pairs[again[0]]), again[0]) if again else None
+    assert find_repeat(row, column) == repeat
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
+def test_blocks_are_as_long_as_their_cost_allows(cost, limit):
+    blocks = list(bounded_blocks(np.array(cost, dtype=np.int64), limit))
+    assert [i for block in blocks for i in range(len(cost))[block]] == [
+        *range(len(cost))
+    ]
+    for block in blocks:
+        total = sum(cost[block])
+        assert total <= limit or block.stop == block.start + 1
+        if block.stop < len(cost):
+            assert total + cost[block.stop] > limit
