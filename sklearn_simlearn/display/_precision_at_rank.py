@@ -11,6 +11,7 @@ from sklearn_simlearn import metrics
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.display._curves import CurveDisplay, count_queries, measure
+from sklearn_simlearn.metrics._queries import mean_over_queries
 
 
 class PrecisionAtRankDisplay(CurveDisplay):
@@ -206,7 +207,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
             [metrics.precision_at_k(relevance, similarity, int(k)) for k in ranks]
         )
         display = cls(
-            np.nanmean(per_query, axis=1),
+            np.array([mean_over_queries(of_rank) for of_rank in per_query]),
             ranks,
             name=name,
             is_baseline=options.pop("is_baseline", False),
@@ -223,7 +224,7 @@ class PrecisionAtRankDisplay(CurveDisplay):
             if entry.startswith(prefix)
         )
         precision = [
-            [np.nanmean(report[f"{prefix}{rank}"]) for rank in ranks]
+            [mean_over_queries(report[f"{prefix}{rank}"]) for rank in ranks]
             for report in reports
         ]
         return {"precision": np.array(precision), "ranks": np.array(ranks)}

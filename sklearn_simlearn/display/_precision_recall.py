@@ -11,6 +11,7 @@ from sklearn_simlearn import metrics
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.display._curves import CurveDisplay, count_queries, measure
+from sklearn_simlearn.metrics._queries import mean_over_queries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -217,11 +218,11 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
             The display.
         """
         precision, recall = metrics.precision_recall_curve(relevance, similarity)
-        per_query = metrics.average_precision(relevance, similarity)
+        per_query = np.asarray(metrics.average_precision(relevance, similarity))
         display = cls(
             precision,
             recall,
-            mean_average_precision=float(np.nanmean(per_query)),
+            mean_average_precision=mean_over_queries(per_query),
             name=name,
             is_baseline=is_baseline,
             n_queries=count_queries(per_query),
@@ -230,7 +231,7 @@ class MeanPrecisionRecallDisplay(CurveDisplay):
 
     @classmethod
     def _read(cls, reports):
-        scores = [float(np.nanmean(report.average_precision)) for report in reports]
+        scores = [mean_over_queries(report.average_precision) for report in reports]
         return {
             "precision": np.array(
                 [np.nanmean(report.precision_recall, axis=0) for report in reports]

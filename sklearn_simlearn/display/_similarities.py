@@ -187,6 +187,8 @@ class SimilarityDistributionDisplay(Display):
                 "Both matching and non-matching pairs are needed, but one kind is "
                 "missing."
             )
+        if not np.isfinite(np.concatenate([self.matching, self.non_matching])).all():
+            raise ValueError("Some similarities are NaN or infinite. Leave them out.")
         if not 0 <= self.trim < 0.5:
             raise ValueError(
                 f"trim must be at least 0 and less than 0.5; got {self.trim!r}."

@@ -10,6 +10,7 @@ from sklearn_simlearn._core.judgements import Judgements
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn.metrics._queries import mean_over_queries
 
 # Number of queries that are timed.
 TIMED_QUERIES = 100
@@ -38,7 +39,7 @@ class Measured:
 
     @property
     def mean_average_precision(self) -> float:
-        return float(np.nanmean(self.report.average_precision))
+        return mean_over_queries(self.report.average_precision)
 
     def gains_over(self, other: "Measured") -> np.ndarray:
         """Return the difference in average precision of each query."""

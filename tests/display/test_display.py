@@ -161,6 +161,10 @@ def test_from_estimators_and_predictions(kind, cosine):
     assert_allclose(kind.from_reports(reports).precision[0], single.precision)
     with pytest.raises(ValueError, match=r"baselines contains \['x'\], which are not"):
         kind.from_estimators({"idf": learner}, X, y, baselines=["x"])
+    with pytest.raises(ValueError, match="No query has a relevant item"):
+        kind.from_estimator(learner, X, np.arange(len(y)))
+    with pytest.raises(ValueError, match="No query has a relevant item"):
+        kind.from_predictions(0 * pair[0], pair[1])
 
 
 # -- neighbours --
@@ -322,6 +326,8 @@ def test_extreme_similarities_are_trimmed():
     [
         ([[1, 2, 3]], {}, "the same shape"),
         ([[1, 2]], {"trim": 0.5}, "trim must be"),
+        ([[1, np.nan]], {}, "NaN or infinite"),
+        ([[-np.inf, 1]], {}, "NaN or infinite"),
     ],
 )
 def test_bad_distributions(similarity, options, message):

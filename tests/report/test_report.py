@@ -327,6 +327,12 @@ def test_bad_options(options, message, models, counts, monkeypatch):
         RetrievalReport(models, X, y, **options)
 
 
+def test_some_query_needs_a_relevant_item(models, counts):
+    X, _ = counts
+    with pytest.raises(ValueError, match="No query has a relevant item"):
+        RetrievalReport(models, X, np.arange(X.shape[0]))
+
+
 def test_estimators_need_names(models, counts):
     X, y = counts
     with pytest.raises(TypeError, match="a dict from names to estimators"):
