@@ -58,7 +58,7 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, expression):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not self.ask(expression):
             assert time.monotonic() < deadline, (
                 expression,

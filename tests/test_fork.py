@@ -35,7 +35,7 @@ for learner in (
     expected, S = work(learner)
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(90)
         found, other = work(learner)
         assert found == expected
         np.testing.assert_array_equal(other, S)

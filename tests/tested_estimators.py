@@ -14,7 +14,7 @@ from sklearn_simlearn.similarities import CosineSimilarity
 # The first settings are fast enough for all tests. The others run other code.
 SETTINGS: dict[str, list[dict]] = {
     "OASIS": [
-        {"n_triplets": 2000},
+        {"n_triplets": 500},
         {"holdout": None, "n_triplets": 200},
         {"holdout": 2, "n_triplets": 400},
     ],

@@ -448,8 +448,9 @@ def test_progress_on_a_terminal(monkeypatch):
         show("OASIS", "hold-out 7")
         time.sleep(1.1)  # the clock runs without further steps
     shown = terminal.getvalue()
-    for part in ("OASIS", "1/2", "hold-out 7", "0:00:01"):
+    for part in ("OASIS", "1/2", "hold-out 7"):
         assert part in shown
+    assert re.search("0:00:0[1-9]", shown)  # a busy machine may skip a second
 
 
 def test_progress_without_rich_is_a_line_per_row(

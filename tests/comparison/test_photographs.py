@@ -149,11 +149,19 @@ def test_suggested_lines_make_the_same_features(source):
 
 def test_network(folder, few_rows, run, tmp_path, network, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = run("--images", folder, "--onnx", network.name, "--output", "out")
+    sources = []
+
+    def read(*args, **options):
+        sources.append(read_photographs(*args, **options))
+        return sources[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "read_photographs", read)
+        code, out, _ = run("--images", folder, "--onnx", network.name)
     assert code == 0
     assert "cosine of network" in out
     assert " with network" in " ".join(out.split())
-    source = read_photographs(str(folder), network.name)
+    (source,) = sources
     assert list(source.kinds)[-1] == "network"
     assert source.default.name == "cosine of network"
     # The saved path does not depend on the current folder.

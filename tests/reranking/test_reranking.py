@@ -207,13 +207,13 @@ def test_a_million_equal_words_take_bounded_time():
     n = 10**6
     many = make_features([n], words=np.zeros(n, dtype=int))
     rich = make_features([10**5], n_words=10**5)
-    start = time.perf_counter()
+    start = time.process_time()
     assert SpatialVerification().fit(many).verify(many, [[0]]).n_inliers == 0
     step = SpatialVerification(max_pairs_per_word=2**31 - 1).fit(many)
     assert step.verify(many, [[0]]).n_inliers == 0  # more matches than are examined
     found = SpatialVerification(refine="homography").fit(rich).verify(rich, [[0]])
     assert found.n_inliers[0, 0] > 1000
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 coordinate = st.floats(-(2.0**127), 2.0**127, width=32)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,12 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
 pytest.importorskip("uvicorn")
+import uvicorn
+
+from sklearn_simlearn.comparison import _command_line as command
 from sklearn_simlearn.compose import make_retrieval_pipeline
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.serve import Limits
+from sklearn_simlearn.serve import Limits, create_app
 from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 
@@ -27,32 +32,23 @@ def browser(chromium):
 
 @pytest.fixture(scope="module")
 def serve():
-    """Serve folders in a new process; return the address of the page."""
-    processes: list = []
+    """Serve folders from a thread; return the address of the page."""
+    running = []
 
     def start(*folders):
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "sklearn_simlearn",
-                "serve",
-                *folders,
-                "--port",
-                "0",
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        processes.append(process)
-        return process.stdout.readline().split()[-1]
+        app = create_app({folder.name: folder for folder in folders})
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        listener = socket.create_server(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        running.append((server, thread))
+        host, port = listener.getsockname()
+        return f"http://{host}:{port}/"
 
     yield start
-    for process in processes:
-        process.terminate()
-        assert process.wait(timeout=30) in (0, -15)
-        process.stdout.close()
+    for server, thread in running:
+        server.should_exit = True
+        thread.join()
 
 
 TEXTS = [
@@ -317,16 +313,29 @@ def wait_for_pictures(page, n_pictures):
 # -- two commands --
 
 
-def save(*arguments, folder):
-    """Run the first command: save an index in a folder."""
-    subprocess.run(
-        [sys.executable, "-m", "sklearn_simlearn", *arguments, "--save", "index"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    return folder / "index"
+@pytest.fixture
+def save_and_serve(tmp_path, monkeypatch):
+    """Save an index and serve it by two commands; return the address of the page."""
+    processes: list = []
+
+    def start(*arguments):
+        monkeypatch.chdir(tmp_path)
+        assert command.main([*map(str, arguments), "--save", "index"]) == 0
+        program = [sys.executable, "-m", "sklearn_simlearn"]
+        process = subprocess.Popen(
+            [*program, "serve", "index", "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        processes.append(process)
+        return process.stdout.readline().split()[-1]
+
+    yield start
+    for process in processes:
+        process.terminate()
+        assert process.wait(timeout=100) in (0, -15)
+        process.stdout.close()
 
 
 TOPICS = ["apple tree", "fast car", "blue sea", "old house"]
@@ -342,7 +351,7 @@ def search_for_the_sea(page):
     assert "blue sea number" in page.ask("document.querySelector('.text').innerText")
 
 
-def test_from_judgements_to_results(browser, serve, tmp_path):
+def test_from_judgements_to_results(browser, save_and_serve, tmp_path):
     folder = tmp_path / "collection"
     (folder / "qrels").mkdir(parents=True)
     lines = [json.dumps({"_id": f"d{i}", "text": t}) for i, t in enumerate(DOCUMENTS)]
@@ -352,15 +361,15 @@ def test_from_judgements_to_results(browser, serve, tmp_path):
     rows = [f"q{i % 4}\td{i}\t1" for i in range(60)]
     head = "query-id\tcorpus-id\tscore"
     (folder / "qrels" / "test.tsv").write_text("\n".join([head, *rows]))
-    page = Page(browser, serve(save("--beir", folder, folder=tmp_path)))
+    page = Page(browser, save_and_serve("--beir", folder))
     search_for_the_sea(page)
     page.photograph("collection")
 
 
-def test_from_a_table_of_texts_to_results(browser, serve, tmp_path):
+def test_from_a_table_of_texts_to_results(browser, save_and_serve, tmp_path):
     rows = [f"d{i},{text},{i % 3}" for i, text in enumerate(DOCUMENTS)]
     (tmp_path / "texts.csv").write_text("\n".join(["id,text,shelf", *rows]))
-    page = Page(browser, serve(save("--texts", "texts.csv", folder=tmp_path)))
+    page = Page(browser, save_and_serve("--texts", "texts.csv"))
     search_for_the_sea(page)
     # The column shelf is a filter.
     page.ask(
@@ -373,7 +382,7 @@ def test_from_a_table_of_texts_to_results(browser, serve, tmp_path):
     assert page.faults() == []
 
 
-def test_from_a_folder_of_photographs_to_results(browser, serve, tmp_path):
+def test_from_a_folder_of_photographs_to_results(browser, save_and_serve, tmp_path):
     cv2 = pytest.importorskip("cv2")
     rng = np.random.default_rng(0)
     (tmp_path / "photographs").mkdir()
@@ -389,7 +398,7 @@ def test_from_a_folder_of_photographs_to_results(browser, serve, tmp_path):
         turn = cv2.getRotationMatrix2D((160, 120), -8, 1)
         query = cv2.warpAffine(pixels, turn, (320, 240), borderMode=cv2.BORDER_REFLECT)
         cv2.imwrite(str(tmp_path / f"query {i}.jpg"), query)
-    page = Page(browser, serve(save("--images", "photographs", folder=tmp_path)))
+    page = Page(browser, save_and_serve("--images", "photographs"))
     page.drop(tmp_path / "query 5.jpg")
     page.wait_for_results()
     assert len(page.ids()) >= 10

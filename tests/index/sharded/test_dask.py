@@ -73,11 +73,14 @@ N_WORKERS = 4
 
 @pytest.fixture(scope="module")
 def client():
-    # Workers start faster if they are forked from a process with all imports.
+    # Workers start faster if they are forked from a process with all imports. The
+    # package itself imports its modules late.
     config = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(config):
         context = distributed.utils.get_mp_context()
-        context.set_forkserver_preload(["distributed", "pandas", "sklearn_simlearn"])
+        context.set_forkserver_preload(
+            ["dask.dataframe", "distributed", "sklearn_simlearn.index"]
+        )
     with (
         dask.config.set(config),
         distributed.LocalCluster(
