@@ -40,7 +40,8 @@ def dump_estimator(estimator):
         estimator = estimator.best_estimator_
     import skops.io  # a third of the time to import this package
 
-    return skops.io.dumps(estimator)
+    # A vocabulary is stored once per part that uses it, as indented JSON.
+    return skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED, compresslevel=1)
 
 
 def read_estimator(files, trusted):
