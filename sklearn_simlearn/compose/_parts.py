@@ -36,9 +36,16 @@ def take_columns(X: Any, columns: Any) -> Any:
     try:
         return safe_indexing(X, columns, axis=1)
     except (IndexError, KeyError, ValueError, TypeError) as error:
+        known = getattr(X, "columns", None)
+        remedy = f"It has the columns {[*known]}." if known is not None else str(error)
+        if isinstance(X, np.ndarray) and X.ndim < 2:
+            remedy = (
+                "Pass queries and documents as frames or arrays with columns, or "
+                "slice(None) as the columns of a part that takes all of X."
+            )
         raise ValueError(
             f"The columns {columns!r} cannot be taken from a {type(X).__name__} of "
-            f"shape {X.shape}: {error}"
+            f"shape {X.shape}. {remedy}"
         ) from error
 
 
