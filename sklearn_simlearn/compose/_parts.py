@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
+from sklearn_simlearn._core.targets import show_ids
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.unwrap import Model
 
@@ -37,7 +38,9 @@ def take_columns(X: Any, columns: Any) -> Any:
         return safe_indexing(X, columns, axis=1)
     except (IndexError, KeyError, ValueError, TypeError) as error:
         known = getattr(X, "columns", None)
-        remedy = f"It has the columns {[*known]}." if known is not None else str(error)
+        remedy = str(error)
+        if known is not None:
+            remedy = f"It has the columns {show_ids([*map(str, known)])}."
         if isinstance(X, np.ndarray) and X.ndim < 2:
             remedy = (
                 "Pass queries and documents as frames or arrays with columns, or "
