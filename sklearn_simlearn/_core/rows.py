@@ -18,7 +18,8 @@ from sklearn_simlearn._core.typing import Matrix
 BLOCK = 2**20
 
 # All counts from here on are one bin when the frequencies of counts are compared.
-MANY = 255
+# Pixels of the value 255 are not among them.
+MANY = 256
 
 
 def check_rows(estimator, X, *, reset: bool) -> Matrix:

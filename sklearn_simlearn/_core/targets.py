@@ -284,6 +284,11 @@ def read_ids(ids: Any, name: str) -> list[str]:
     if all(issubclass(t, int | np.integer) and t is not bool for t in types):
         return [str(value) for value in values]
     found = ", ".join(sorted(type_.__name__ for type_ in types))
+    # Often the value is missing: None or NaN.
+    for row, value in enumerate(values):
+        if not isinstance(value, str | int | np.integer) or type(value) is bool:
+            found += f"; row {row} holds {value!r}"
+            break
     raise TypeError(
         f"{name} must hold strings only, or integers only; it holds values of type "
         f"{found}."

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.rows import canonical_csr, side_by_side
 from sklearn_simlearn._core.sklearn import num_samples, safe_indexing
+from sklearn_simlearn._core.targets import show_ids
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.unwrap import Model
 
@@ -81,7 +82,7 @@ class Columns(NamedTuple):
         except (IndexError, KeyError, ValueError, TypeError) as error:
             raise ValueError(
                 f"The columns {columns!r} cannot be taken from a {type(X).__name__} of "
-                f"shape {X.shape}: {error}"
+                f"shape {X.shape}. {_find_remedy(X, error)}"
             ) from error
 
 
@@ -90,6 +91,19 @@ def _as_indexable(X):
     if sparse.issparse(X):
         return canonical_csr(X)
     return X if hasattr(X, "shape") else np.asarray(X)
+
+
+def _find_remedy(X, error):
+    """Return what to do if columns of samples cannot be taken."""
+    known = getattr(X, "columns", None)
+    if known is not None:
+        return f"It has the columns {show_ids([*map(str, known)])}."
+    if isinstance(X, np.ndarray) and X.ndim < 2:
+        return (
+            "Pass queries and documents as frames or arrays with columns, or "
+            "slice(None) as the columns of a part that takes all of X."
+        )
+    return str(error)
 
 
 class Part(NamedTuple):

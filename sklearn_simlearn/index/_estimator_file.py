@@ -33,6 +33,10 @@ NAMES_IN_FORMAT_0 = ("module_path", "function")
 
 PACKAGE = "sklearn_simlearn."
 
+# A file is not read if it expands to more than MAX_EXPANDED bytes plus MAX_RATIO times
+# its size. The vocabulary of a text pipeline expands to twelve times its size.
+MAX_EXPANDED, MAX_RATIO = 2**28, 20
+
 
 def dump_estimator(estimator):
     """Return an estimator as bytes. For a search, store the best estimator."""
@@ -40,7 +44,8 @@ def dump_estimator(estimator):
         estimator = estimator.best_estimator_
     import skops.io  # a third of the time to import this package
 
-    return skops.io.dumps(estimator)
+    # A vocabulary is stored once per part that uses it, as indented JSON.
+    return skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED, compresslevel=1)
 
 
 def read_estimator(files, trusted):
@@ -176,12 +181,12 @@ def _public_estimators():
 def _list_loaders(data):
     """Return, for each name in a file, the set of loaders that read it.
 
-    Raise if parts of the file are compressed.
+    Raise if the file expands to a much larger size.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as file:
-        # `dump_estimator` does not compress. A small file could expand to any size.
-        if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
-            raise ValueError("it is compressed")
+        n_bytes = sum(part.file_size for part in file.infolist())
+        if n_bytes > MAX_EXPANDED + MAX_RATIO * len(data):
+            raise ValueError(f"{len(data)} bytes expand to {n_bytes}")
         parts = [json.loads(file.read("schema.json"))]
     loaders = {}
     while parts:

@@ -44,9 +44,10 @@ def read_exclude(exclude, ids, n_results):
 
 def check_lists(name, lists, n_results):
     """Raise unless there is one id, or a list of ids, per result."""
-    if len(lists) != n_results:
+    found = "a string" if isinstance(lists, str) else len(lists)
+    if found != n_results:
         raise ValueError(
-            f"{name} must have one id, or a list of ids, per query; got {len(lists)} "
+            f"{name} must have one id, or a list of ids, per query; got {found} "
             f"for {n_results}."
         )
 

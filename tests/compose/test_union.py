@@ -211,6 +211,15 @@ def test_arrays_need_the_columns_of_the_fit(arrays):
         union.fit(Q, y.with_documents(D[:, 1:]))
 
 
+def test_columns_that_x_does_not_have(frames):
+    Q, D, y = frames
+    union = SimilarityUnion([("bm25", BM25, "text"), ("more", BM25, "title")])
+    with pytest.raises(ValueError, match=r"'title' cannot .*columns 'text', 'v0'"):
+        union.fit(Q, y)
+    with pytest.raises(ValueError, match=r"shape \(40,\). Pass .*slice\(None\)"):
+        union.fit(Q["text"].tolist()[:40], y.with_documents(D["text"].tolist())[:40])
+
+
 def _find_vectors(X):
     return [name for name in X.columns if name.startswith("v")]
 

@@ -14,7 +14,7 @@ import skops.io
 from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -224,12 +224,14 @@ def test_forged_estimators_are_refused(case, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compressed_estimator_is_not_expanded(counts):
-    data = skops.io.dumps(
-        CosineSimilarity().fit(counts[0]), compression=zipfile.ZIP_DEFLATED
-    )
-    with pytest.raises(ValueError, match=r"cannot be read \(it is compressed\)"):
-        _estimator_file.load_estimator(data, ())
+def test_a_small_file_is_not_expanded_to_any_size(monkeypatch):
+    data = _estimator_file.dump_estimator(CosineSimilarity().fit(np.eye(3)))
+    with zipfile.ZipFile(stream := io.BytesIO(data), "a") as file:
+        file.writestr("zeros.npy", bytes(2**20), zipfile.ZIP_DEFLATED)
+    monkeypatch.setattr(_estimator_file, "MAX_EXPANDED", 2**19)
+    _estimator_file.load_estimator(data, ())
+    with pytest.raises(ValueError, match=r"cannot be read \(\d+ bytes expand to 10"):
+        _estimator_file.load_estimator(stream.getvalue(), ())
 
 
 @pytest.fixture
@@ -349,3 +351,12 @@ def test_all_posteriors_are_trusted():
     for each in _probabilities.Posterior.__subclasses__():
         name = f"{each.__module__}.{each.__name__}"
         assert _estimator_file.is_trusted(name, {"ObjectNode"}), name
+
+
+def test_a_vocabulary_is_stored_in_a_few_bytes_per_word():
+    texts = [" ".join(f"word{i}" for i in range(j, 4000, 9)) for j in range(9)]
+    model = make_pipeline(CountVectorizer(), CosineSimilarity()).fit(texts)
+    data = _estimator_file.dump_estimator(model)
+    assert len(data) < 60 * 4000
+    loaded = _estimator_file.load_estimator(data, ())
+    assert loaded[0].vocabulary_ == model[0].vocabulary_

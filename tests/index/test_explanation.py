@@ -176,6 +176,8 @@ def test_backends(backend, rng):
         index.explain(X[:1], [[2, 99]])
     with pytest.raises(ValueError, match="ids must have one id, or a list"):
         index.explain(X[:2], [1])
+    with pytest.raises(ValueError, match="got a string for 1"):
+        index.explain(X[:1], "a")
     assert index.explain(X[:1], [[]]) == [[]]
 
 

@@ -430,6 +430,18 @@ def test_bad_tables(changes, options, message):
         judgements_from_table(CLICKS | changes, [[1], [2], [3]], **options)
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_clicks_without_a_query(missing):
+    table = pd.DataFrame(CLICKS).astype({"query": object})
+    table.loc[3, "query"] = missing
+    with pytest.raises(
+        TypeError, match=r"'query' must hold.*row 3 holds (None|nan|<NA>)"
+    ):
+        judgements_from_table(
+            table, [[1]] * 3, query="query", document="page", document_ids=list("xyz")
+        )
+
+
 TRIPLETS = {
     "query": ["b", "b", "a", "b"],
     "better": ["x", "y", "z", "x"],
