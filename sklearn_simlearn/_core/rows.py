@@ -349,6 +349,15 @@ def check_query_mask(query_mask: ArrayLike, n_samples: int) -> np.ndarray:
     return query_mask
 
 
+def check_row_numbers(numbers: np.ndarray, n_samples: int, name: str) -> None:
+    """Raise unless integers are row numbers of X."""
+    if numbers.min() < 0 or numbers.max() >= n_samples:
+        raise ValueError(
+            f"{name} must be row numbers of X, from 0 to {n_samples - 1}; got "
+            f"{numbers.min()} to {numbers.max()}."
+        )
+
+
 def one_hot(labels: np.ndarray) -> sparse.csr_array:
     """Return a row per sample with a 1 in the column of its label; none for -1."""
     member = labels >= 0

@@ -15,6 +15,7 @@ from sklearn_simlearn._core.relevance import (
     PairRelevance,
     Relevance,
 )
+from sklearn_simlearn._core.rows import check_row_numbers
 
 # Number of times that a negative is drawn again if it is relevant. After that, a list
 # of the irrelevant samples of the query is used.
@@ -32,11 +33,7 @@ def check_triplets(triplets, n_samples: int) -> np.ndarray:
             "triplets must be integers of shape (n_triplets, 3); got "
             f"{triplets.dtype} of shape {triplets.shape}."
         )
-    if triplets.min() < 0 or triplets.max() >= n_samples:
-        raise ValueError(
-            f"triplets must be rows of X, from 0 to {n_samples - 1}; got "
-            f"{triplets.min()} to {triplets.max()}."
-        )
+    check_row_numbers(triplets, n_samples, "triplets")
     return np.ascontiguousarray(triplets, dtype=np.int64)
 
 

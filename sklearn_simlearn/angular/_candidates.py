@@ -11,7 +11,7 @@ from sklearn.utils import check_array, gen_batches
 
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import unit_rows
+from sklearn_simlearn._core.rows import check_row_numbers, unit_rows
 from sklearn_simlearn._core.sklearn import get_chunk_n_rows, get_threadpool_controller
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.threads import count_threads
@@ -94,11 +94,7 @@ def check_references(references, X: Matrix):
                 "A one-dimensional array of references must hold row numbers of X; got "
                 f"{references.dtype}."
             )
-        if references.min() < 0 or references.max() >= X.shape[0]:
-            raise ValueError(
-                f"references must be row numbers of X, from 0 to {X.shape[0] - 1}; got "
-                f"{references.min()} to {references.max()}."
-            )
+        check_row_numbers(references, X.shape[0], "references")
     elif references.ndim != 2 or references.shape[1] != X.shape[1]:
         raise ValueError(
             f"references must have the {X.shape[1]} features of X; got shape "

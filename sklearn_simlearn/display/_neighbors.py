@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_simlearn._core.judgements import Judgements, check_judgements
 from sklearn_simlearn._core.relevance import check_relevance, stack_targets
+from sklearn_simlearn._core.rows import check_row_numbers
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import ImagesLike, MatrixLike, TextsLike
@@ -458,11 +459,7 @@ def _choose_queries(queries, y, n_samples, has_database):
             "queries must hold at least one row of X as an integer; got "
             f"{queries.tolist()}."
         )
-    if queries.min() < 0 or queries.max() >= n_samples:
-        raise ValueError(
-            f"queries must be row numbers of X, from 0 to {n_samples - 1}; got "
-            f"{queries.min()} to {queries.max()}."
-        )
+    check_row_numbers(queries, n_samples, "queries")
     return queries
 
 
