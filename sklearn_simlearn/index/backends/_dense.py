@@ -94,8 +94,8 @@ class DenseItems(BlockedItems):
     n_threads : int, default=1
         Number of threads that compute the codes.
 
-    block_length : int, default=262144
-        Largest number of items per block, at most 262144.
+    block_length : int, default=None
+        Largest number of items per block, at most 262144, the default.
     """
 
     # With shorter blocks, the overhead of kernel calls would be a tenth of the time of

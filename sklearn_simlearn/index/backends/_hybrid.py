@@ -57,8 +57,8 @@ class HybridItems(InvertedFile):
     n_threads : int, default=1
         Number of threads that build the file.
 
-    block_length : int, default=65536
-        Largest number of items per block of the inverted file, at most 65536.
+    block_length : int, default=None
+        Largest number of items per block of the inverted file, at most 65536, the default.
     """
 
     # Number of queries per call of the kernel. Their bounds take 12 MiB. The kernel

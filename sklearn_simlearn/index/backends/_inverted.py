@@ -88,8 +88,8 @@ class InvertedFile(BlockedItems):
     n_threads : int, default=1
         Number of threads that build the file.
 
-    block_length : int, default=65536
-        Largest number of items per block, at most 65536.
+    block_length : int, default=None
+        Largest number of items per block, at most 65536, the default.
     """
 
     _max_length = 65_536  # positions within a block are uint16
