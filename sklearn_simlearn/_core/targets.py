@@ -62,7 +62,8 @@ class SlicedTarget(ABC):
         """
         if axis != 0:
             raise ValueError(f"{type(self).__name__} has no axis {axis} to take from.")
-        return self[np.asarray(indices)]
+        indices = np.asarray(indices)  # of floats if it is empty
+        return self[indices if indices.size else slice(0)]
 
     @property
     def iloc(self) -> Self:
@@ -187,8 +188,8 @@ def read_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Labels of distractors become -1, which is not among the classes.
     """
-    if y.dtype.kind == "O":
-        y = _read_objects(y)
+    if y.dtype.kind in ("O", "T"):  # T: strings of variable width
+        y = _read_objects(y.astype(object))
     kind = y.dtype.kind
     if kind == "f":
         y = _as_integers(y)

@@ -44,7 +44,12 @@ def test_integer_labels_with_distractors(y):
 
 
 def test_labels_of_other_kinds_have_no_distractors():
-    for y in (["a", "b", "-1"], [True, False, True], np.array([2, 0, 1], np.uint8)):
+    for y in (
+        ["a", "b", "-1"],
+        np.array(["a", "bc", "-1"], dtype=np.dtypes.StringDType()),
+        [True, False, True],
+        np.array([2, 0, 1], np.uint8),
+    ):
         assert check_relevance(y).can_query.all()
 
 

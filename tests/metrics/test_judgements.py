@@ -116,6 +116,7 @@ def test_slices_take_queries_and_keep_documents(task, with_ids):
         else:
             assert part.query_ids is part.document_ids is None
     assert_array_equal(y.take([2, 1]).relevance.toarray(), R.toarray()[[2, 1]])
+    assert len(y.take([])) == 0
     assert_array_equal(y.iloc[2:4].relevance.toarray(), R.toarray()[2:4])
     assert_array_equal(y.loc[mask].relevance.toarray(), R.toarray()[mask])
     with pytest.raises(ValueError, match="no axis 1"):
