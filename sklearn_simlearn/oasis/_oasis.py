@@ -16,7 +16,6 @@ from sklearn_simlearn._core.dask_batches import partial_fit_partitions
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._core.rows import row_dots
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import one_blas_thread
@@ -39,6 +38,7 @@ from sklearn_simlearn.oasis._steps import (
     draw_stream,
     given_stream,
     positive_factor,
+    refuse_long_rows,
 )
 
 # Largest W of the plain form, in GiB.
@@ -422,7 +422,7 @@ class OASIS(PaperFormMixin, TripletLearner):
         Learning continues from `W_` if that is set. A `validation` chooses the best of
         the models after every interval.
         """
-        _refuse_long_rows(X, is_compared=validation is not None)
+        refuse_long_rows(X, is_compared=validation is not None)
         rankers = Rankers(self._first_W(X), X, streams, self._settings())
         n_triplets_before = getattr(self, "n_triplets_", 0)
         n_updates_before = getattr(self, "n_updates_", 0)
@@ -486,20 +486,6 @@ class OASIS(PaperFormMixin, TripletLearner):
         if self.symmetric == "dissimilarity":
             encoder = Dissimilarity(encoder)
         return {"encoder_": encoder, "W_": W, **attributes}
-
-
-def _refuse_long_rows(X, is_compared):
-    """Raise if products of four rows, or similarities in a hold-out, may overflow."""
-    limit = (1e-4 * np.finfo(X.dtype).max) ** 0.25
-    if is_compared:  # in single precision
-        limit = min(limit, (1e-4 * np.finfo(np.float32).max) ** 0.5)
-    longest = row_dots(X, X).max(initial=0) ** 0.5
-    if longest > limit:
-        raise ValueError(
-            f"X has rows up to a length of {longest:.3g}. The plain form multiplies up "
-            "to four rows, and these products overflow: "
-            f"scale X to lengths of at most {limit:.0e}."
-        )
 
 
 def _factorise(W, rank):

@@ -155,6 +155,20 @@ class Rankers:
         return sum(loss for _, loss, _ in results)
 
 
+def refuse_long_rows(X: Matrix, is_compared: bool) -> None:
+    """Raise if products of four rows, or similarities in a hold-out, may overflow."""
+    limit = (1e-4 * np.finfo(X.dtype).max) ** 0.25
+    if is_compared:  # in single precision
+        limit = min(limit, (1e-4 * np.finfo(np.float32).max) ** 0.5)
+    longest = row_dots(X, X).max(initial=0) ** 0.5
+    if longest > limit:
+        raise ValueError(
+            f"X has rows up to a length of {longest:.3g}. The plain form multiplies up "
+            "to four rows, and these products overflow: "
+            f"scale X to lengths of at most {limit:.0e}."
+        )
+
+
 def positive_factor(W: np.ndarray) -> np.ndarray:
     """Return A, where A' A is the symmetric positive semi-definite matrix nearest to W.
 
