@@ -335,7 +335,7 @@ def main(arguments=None):
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         sys.exit(f"No pages were opened: none of {', '.join(BROWSERS)} is installed.")
-    gallery = sorted((options.folder / "auto_examples").glob("plot_*.html"))
+    gallery = sorted((options.folder / "auto_examples").rglob("plot_*.html"))
     pages = [options.folder / page for page in PAGES] + gallery[:1] + options.pages
     if options.screenshots is not None:
         options.screenshots.mkdir(parents=True, exist_ok=True)
