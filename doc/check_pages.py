@@ -45,6 +45,7 @@ PAGES = (
     "generated/sklearn_simlearn.OASIS.html",
     "notebooks/search_text.html",
     "auto_examples/index.html",
+    "auto_examples/first_steps/plot_first_search.html",
 )
 # Opened in one view.
 OTHER_PAGES = ("[ciqw]*.html", "user_guide/*.html", "learners/*.html", "api/*.html")
@@ -335,8 +336,7 @@ def main(arguments=None):
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         sys.exit(f"No pages were opened: none of {', '.join(BROWSERS)} is installed.")
-    gallery = sorted((options.folder / "auto_examples").glob("plot_*.html"))
-    pages = [options.folder / page for page in PAGES] + gallery[:1] + options.pages
+    pages = [options.folder / page for page in PAGES] + options.pages
     if options.screenshots is not None:
         options.screenshots.mkdir(parents=True, exist_ok=True)
     missing = [str(page) for page in pages if not page.is_file()]

@@ -32,7 +32,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb"]
+exclude_patterns = ["_build", "_templates", "auto_examples/**.ipynb"]
 nb_execution_mode = "off"  # the tests execute the notebooks
 templates_path = ["_templates"]
 
@@ -86,32 +86,43 @@ numpydoc_class_members_toctree = False
 # References to other projects are shown as text: building needs no network.
 suppress_warnings = ["config.cache"]
 
+# Sections of the gallery and their examples, in the order of a newcomer.
+GALLERY = {
+    "first_steps": ["plot_first_search", "plot_text", "plot_search"],
+    "text": [
+        "plot_hybrid_search",
+        "plot_clicks",
+        "plot_near_duplicates",
+        "plot_which_words",
+    ],
+    "learners": [
+        "plot_oasis",
+        "plot_angular",
+        "plot_histogram",
+        "plot_mahalanobis",
+        "plot_posterior",
+        "plot_two_covariance",
+        "plot_query_map",
+        "plot_memory",
+        "plot_graded",
+    ],
+    "photographs": ["plot_images", "plot_three_photos", "plot_reranking"],
+    "evaluation": ["plot_compare", "plot_grid_search", "plot_new_objects"],
+    "scale": [
+        "plot_surrogate",
+        "plot_faiss",
+        "plot_dask",
+        "search_in_postgresql",
+        "plot_neighbors_graph",
+    ],
+}
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    # From the first search to serving, with the scripts of the learners in between.
+    "subsection_order": ExplicitOrder([f"../examples/{name}" for name in GALLERY]),
     "within_subsection_order": ExplicitOrder(
-        [
-            "plot_first_search.py",
-            "plot_text.py",
-            "plot_hybrid_search.py",
-            "plot_clicks.py",
-            "plot_near_duplicates.py",
-            "plot_grid_search.py",
-            "plot_new_objects.py",
-            "plot_posterior.py",
-            "plot_query_map.py",
-            "plot_compare.py",
-            "plot_graded.py",
-            "plot_three_photos.py",
-            "plot_which_words.py",
-            "*",
-            "plot_search.py",
-            "plot_surrogate.py",
-            "plot_faiss.py",
-            "plot_dask.py",
-        ]
+        [f"{name}.py" for names in GALLERY.values() for name in names]
     ),
     "abort_on_example_error": True,
     "backreferences_dir": "generated/backreferences",

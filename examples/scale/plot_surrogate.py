@@ -107,6 +107,6 @@ for name, found in [("Queries themselves", plain_ids), ("Surrogate queries", ids
 # %%
 # :class:`~sklearn_simlearn.index.SimilarityIndex` does the same with less code: it
 # encodes queries and items, stores ids and metadata, and detects if items must be
-# encoded again (:ref:`sphx_glr_auto_examples_plot_search.py`).
-# :ref:`sphx_glr_auto_examples_plot_faiss.py` measures the recall of approximate
+# encoded again (:ref:`sphx_glr_auto_examples_first_steps_plot_search.py`).
+# :ref:`sphx_glr_auto_examples_scale_plot_faiss.py` measures the recall of approximate
 # indexes.

@@ -1,7 +1,7 @@
 """
-=====================================================
-Can texts be found that share no word with the query?
-=====================================================
+===================================================
+How do you learn a similarity of texts from labels?
+===================================================
 
 "A lake in eastern Turkey" and "the 3rd largest of the Great Lakes" define the same kind
 of object. Tf-idf finds this pair by the word "lake". Many other pairs share no such

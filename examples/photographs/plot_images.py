@@ -1,7 +1,7 @@
 """
-==============================
-How do you search photographs?
-==============================
+==========================================
+How do you search a folder of photographs?
+==========================================
 
 This example builds an index from a folder of photographs, searches it by photographs,
 and compares several kinds of features. Each step is a transformer of

@@ -1,7 +1,7 @@
 """
-===================
-Which words matter?
-===================
+==========================================
+Which words does a learned similarity use?
+==========================================
 
 Tf-idf weights a word by its rarity. But a rare word is not always informative: in this
 dictionary, "tree" and "states" are about equally rare, and only "tree" describes the
@@ -85,8 +85,8 @@ axes[1].set(title="Largest changes of weights", xlabel="learned weight / idf")
 # ------
 # Learned weights help if texts share words whose weights are wrong. They cannot help if
 # two texts of a group share no word. In this case, use entries off the diagonal, as in
-# :ref:`sphx_glr_auto_examples_plot_mahalanobis.py`, or a full matrix, as in
-# :ref:`sphx_glr_auto_examples_plot_text.py`.
+# :ref:`sphx_glr_auto_examples_learners_plot_mahalanobis.py`, or a full matrix, as in
+# :ref:`sphx_glr_auto_examples_first_steps_plot_text.py`.
 
 little = np.isin(words, ["of", "the", "and", "in", "or", "with", "to", "for", "by"])
 shown = (X[test][:, ~little] > 0).astype(np.float64)

@@ -1,7 +1,7 @@
 """
-================================
-What can be learned from clicks?
-================================
+=============================
+How do you learn from clicks?
+=============================
 
 A log of clicks shows which documents people chose for a query. This example turns the
 clicks into judgements, from which :class:`~sklearn_simlearn.OASIS` learns how to

@@ -1,7 +1,7 @@
 """
-==================================
-How many labels does a query need?
-==================================
+==================================================
+Angular ranker: how many labels does a query need?
+==================================================
 
 A ranking SVM for each query needs labelled candidates for each query. With few
 candidates, it ranks worse than the cosine.

@@ -1,7 +1,7 @@
 """
-========================================
-Which query represents five images best?
-========================================
+========================================================
+Memory vectors: which query represents five images best?
+========================================================
 
 If several images of an object are available, the query is often their average.
 :class:`~sklearn_simlearn.MemoryVectorQuery` instead uses the shortest vector that is

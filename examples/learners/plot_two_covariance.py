@@ -1,7 +1,7 @@
 """
-=====================================
-Which variation do all classes share?
-=====================================
+======================================================
+Two covariances: which variation do all classes share?
+======================================================
 
 Samples of one class differ from each other: the light on a face, the wording of a
 question. If this variation is the same in all classes, a model can learn it from some

@@ -1,7 +1,7 @@
 """
-=====================================
-Which photographs show the same spot?
-=====================================
+=================================
+How do you search without labels?
+=================================
 
 This example builds an index of photographs, which are represented by counts of visual
 words, and plots the best results of a few queries. A search needs no labels. Here,
@@ -106,6 +106,6 @@ print(f"{count_right(better_ids)[0]:.0%} by square roots")
 
 # %%
 # Next steps: choose a similarity by labels
-# (:ref:`sphx_glr_auto_examples_plot_compare.py`), learn one from labels
-# (:ref:`sphx_glr_auto_examples_plot_oasis.py`), or search with several photographs at
-# once (:ref:`sphx_glr_auto_examples_plot_three_photos.py`).
+# (:ref:`sphx_glr_auto_examples_evaluation_plot_compare.py`), learn one from labels
+# (:ref:`sphx_glr_auto_examples_learners_plot_oasis.py`), or search with several
+# photographs at once (:ref:`sphx_glr_auto_examples_photographs_plot_three_photos.py`).

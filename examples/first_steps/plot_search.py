@@ -1,7 +1,7 @@
 """
-================================================
-How do you serve a model and keep it up to date?
-================================================
+===========================================
+How do you build, change and save an index?
+===========================================
 
 This example puts the best pipeline of a grid search into a
 :class:`~sklearn_simlearn.index.SimilarityIndex`, searches it, adds and removes items,

@@ -1,7 +1,7 @@
 """
-===================================================
-How far should a learner move away from the cosine?
-===================================================
+=============================================
+OASIS: how much better is it than the cosine?
+=============================================
 
 :class:`~sklearn_simlearn.OASIS` starts from the cosine, and held-out samples decide how
 far it moves away. This example measures the gain over the cosine and the ranks at which

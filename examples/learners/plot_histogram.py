@@ -1,7 +1,7 @@
 """
-==========================================
-Which weight should a pair of counts have?
-==========================================
+======================================================
+Histograms: which weight should a pair of counts have?
+======================================================
 
 A hand-made similarity of histograms compares a count of :math:`j` in the query with a
 count of :math:`l` in the item by a formula: their product, their minimum or their

@@ -1,7 +1,7 @@
 """
-================================
-Should neighbouring words match?
-================================
+====================================================
+Sparse Mahalanobis: should neighbouring words match?
+====================================================
 
 In the cosine of tf-idf vectors, a word matches only itself, and its weight depends only
 on its frequency. If features are quantised to visual words, two similar features may

@@ -1,7 +1,7 @@
 """
-====================
-How do you choose C?
-====================
+==============================================
+How do you choose the parameters of a learner?
+==============================================
 
 Choose C by the rankings of samples that were not used for the fit. If future queries
 are of known classes, split the samples of each class. If they are of new classes, hold

@@ -1,7 +1,7 @@
 """
-========================================
-How much do judgements help new queries?
-========================================
+===================================================
+Query map: how much do judgements help new queries?
+===================================================
 
 An embedding model computes a vector for each query and each document. Some queries have
 judgements or clicks. This example measures how much

@@ -1,7 +1,7 @@
 """
-============================
-When is a classifier better?
-============================
+=================================================
+Class probabilities: when is a classifier better?
+=================================================
 
 This example compares :class:`~sklearn_simlearn.ClassPosteriorSimilarity`, which ranks
 by class probabilities, with the cosine and linear discriminant analysis, on queries of

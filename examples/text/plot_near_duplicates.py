@@ -1,7 +1,7 @@
 """
-================================
-Which texts are near duplicates?
-================================
+=========================================
+How do you find near duplicates of texts?
+=========================================
 
 Collections of texts often contain copies with small changes: other capitals, a typing
 error, an added or a missing word. This example finds such near duplicates by the cosine

@@ -1,6 +1,6 @@
 """
 ================================================
-Does a learned similarity help with new objects?
+Does a learned similarity help with new classes?
 ================================================
 
 A learner finds the words that distinguish the classes in the training data. Other
