@@ -252,8 +252,9 @@ def _hardest(X, qW, negatives):
     """Return, for each query, the negative that is most similar under W."""
     if negatives.shape[1] == 1:
         return negatives[:, 0]
-    # With 5 features in single precision, OpenBLAS may compute with numbers that it does
-    # not use. These may set the flag of invalid operations; the products are right.
+    # With 5 features in single precision, OpenBLAS may compute with numbers that it
+    # does not use. These may set the flag of invalid operations. The products are
+    # right.
     with np.errstate(invalid="ignore"):
         similarity = np.matmul(X[negatives], qW[:, :, None])[:, :, 0]
     return negatives[np.arange(len(negatives)), similarity.argmax(axis=1)]
