@@ -1,6 +1,7 @@
 """Data that fixtures of several scopes share."""
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 
@@ -12,3 +13,8 @@ def make_counts():
     X = rng.poisson(0.3, size=(66, 40))
     X[:60] += rng.binomial(prototypes[y[:60]], 0.7)
     return sparse.csr_array(X.astype(np.float64)), y
+
+
+def polars_frame(table, **options):
+    """Return a table of polars, which has no package for free-threaded Python."""
+    return pytest.importorskip("polars").DataFrame(table, **options)

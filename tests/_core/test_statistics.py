@@ -34,6 +34,20 @@ def test_paired_test(rng):
     expected = stats.wilcoxon(differences).pvalue
     assert paired_test(np.r_[differences, np.nan]) == expected
     assert paired_test(np.zeros(5)) == 1
+    assert paired_test([0.3]) == stats.wilcoxon([0.3]).pvalue == 1
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("n_values", [2, 5, 100])
+def test_paired_test_of_few_differences(n, n_values, rng):
+    """Few values make zeros and equal differences."""
+    for _ in range(5):
+        differences = rng.integers(0, n_values, n) / 10 - n_values // 4 / 10
+        if differences.any():
+            expected = stats.wilcoxon(differences, method=stats.PermutationMethod())
+            assert_allclose(paired_test(differences), expected.pvalue)
+        else:
+            assert paired_test(differences) == 1
 
 
 def test_allowance_for_several():

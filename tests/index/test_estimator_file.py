@@ -291,7 +291,7 @@ def test_functions_are_trusted_by_name_only(counts):
 
 
 # Indexes hold other indexes; the others have no estimators or abstract ones.
-NOT_STORED = ("index", "reranking", "display", "base", "contract")
+NOT_STORED = ("index", "reranking", "display", "serve", "base", "contract")
 
 
 def public_estimators():

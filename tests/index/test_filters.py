@@ -5,9 +5,9 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from sample_data import polars_frame
 from scipy import sparse
 from sklearn.preprocessing import Normalizer
 
@@ -34,7 +34,7 @@ def make_table(kind, columns):
     if kind == "pandas":
         return pd.DataFrame(columns)
     if kind == "polars":
-        return pl.DataFrame(columns, strict=False)
+        return polars_frame(columns, strict=False)
     rows = [
         dict(zip(columns, row, strict=True))
         for row in zip(*columns.values(), strict=True)

@@ -5,12 +5,12 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import sklearn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sample_data import polars_frame
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, SpectralClustering
@@ -412,7 +412,7 @@ METADATA = {
     "pandas": lambda year: pd.DataFrame(
         {"year": year, "name": [f"n{y}" for y in year]}
     ),
-    "polars": lambda year: pl.DataFrame(
+    "polars": lambda year: polars_frame(
         {"year": year, "name": [f"n{y}" for y in year]}
     ),
     "structured": lambda year: np.array(

@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sample_data import polars_frame
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import Normalizer
 
@@ -20,7 +20,7 @@ PRODUCT = MemoryVectorQuery(method="sum", normalize=False)
 METADATA = {
     "dicts": lambda year: [{"year": int(y), "id": f"n{y}"} for y in year],
     "pandas": lambda year: pd.DataFrame({"year": year, "id": [f"n{y}" for y in year]}),
-    "polars": lambda year: pl.DataFrame({"year": year, "id": [f"n{y}" for y in year]}),
+    "polars": lambda year: polars_frame({"year": year, "id": [f"n{y}" for y in year]}),
     "structured": lambda year: np.array(
         [(y, f"n{y}") for y in year], dtype=[("year", int), ("id", "U8")]
     ),

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import pytrec_eval
 from numpy.testing import assert_allclose, assert_array_equal
+from sample_data import polars_frame
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
@@ -369,7 +369,7 @@ CLICKS = {
 }
 
 
-@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("kind", [dict, pd.DataFrame, polars_frame])
 @pytest.mark.parametrize("aggregate", ["sum", "max", "mean"])
 def test_tables_of_clicks(kind, aggregate):
     options = {"query": "query", "document": "page", "document_ids": list("xyz")}
@@ -451,7 +451,7 @@ TRIPLETS = {
 TRIPLET_COLUMNS = {"query": "query", "relevant": "better", "irrelevant": "worse"}
 
 
-@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("kind", [dict, pd.DataFrame, polars_frame])
 def test_tables_of_triplets(kind):
     options = {**TRIPLET_COLUMNS, "document_ids": list("xyz")}
     table, documents = kind(TRIPLETS), [[1], [2], [3]]

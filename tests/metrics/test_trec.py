@@ -5,12 +5,12 @@ import tracemalloc
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sample_data import polars_frame
 
 from sklearn_simlearn.metrics import (
     Judgements,
@@ -49,7 +49,7 @@ def as_dicts(table, value):
 
 
 @pytest.mark.parametrize("name", ["mine.txt", "mine.txt.gz"])
-@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("kind", [dict, pd.DataFrame, polars_frame])
 def test_qrels_survive_a_file(tmp_path, name, kind):
     path = tmp_path / name
     write_qrels(path, kind(QRELS))

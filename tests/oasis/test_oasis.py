@@ -847,6 +847,7 @@ def test_callbacks_see_the_default_form(planted, monkeypatch):
 
 
 def test_progress_bar_of_scikit_learn(words, capsys):
+    pytest.importorskip("rich")
     X, y = words
     plain(n_triplets=300).set_callbacks(ProgressBar()).fit(X, y)
     assert "OASIS" in capsys.readouterr().out

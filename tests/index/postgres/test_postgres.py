@@ -15,19 +15,23 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pgvector
-import polars as pl
-import psycopg
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import ConnectionPool
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, Normalizer
+
+pytest.importorskip("pgvector")
+pytest.importorskip("polars")
+pytest.importorskip("psycopg")
+import pgvector
+import polars as pl
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool
 
 from sklearn_simlearn import (
     OASIS,

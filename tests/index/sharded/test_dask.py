@@ -16,7 +16,6 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import sklearn
 from hypothesis import given, settings
@@ -44,6 +43,7 @@ from sklearn_simlearn.similarities import AsymmetricSimilarity, CosineSimilarity
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
+pa = pytest.importorskip("pyarrow")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
