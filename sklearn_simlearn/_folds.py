@@ -36,9 +36,12 @@ ENOUGH = 500
 # choice.
 MAX_QUERIES = 1000
 
-# Largest number of rows to learn from that are also searched, for precision at 1 with
-# `"samples"`.
+# Largest number of rows to learn from that are also searched, for precision at 1.
 MAX_OTHERS = 4000
+
+# Number of held-out classes of a fold from which on their lists show a loss at rank 1.
+# In lists of fewer classes, nearly every similarity finds a relevant item first.
+ENOUGH_CLASSES = 5
 
 
 class Fold(NamedTuple):
@@ -69,10 +72,7 @@ def make_folds(
             if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
                 items = _limit(test, objects, rng, max_rows)
                 queries = _limit(items, objects, rng, MAX_QUERIES // len(parts))
-                others = rest
-                if len(rest) > MAX_OTHERS:
-                    others = np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
-                folds.append(Fold(rest, queries, items, others))
+                folds.append(Fold(rest, queries, items, _draw_others(rest, rng)))
         if folds:
             return folds
         warn_user(
@@ -98,7 +98,11 @@ def make_folds(
         is_test = np.isin(objects, held_out)
         items = _limit(np.flatnonzero(is_test), objects, rng, max_rows)
         queries = _limit(items, objects, rng, MAX_QUERIES // n_folds)
-        folds.append(Fold(np.flatnonzero(~is_test), queries, items))
+        rest = np.flatnonzero(~is_test)
+        others = rest[:0]
+        if len(held_out) < ENOUGH_CLASSES:
+            others = _draw_others(rest, rng)
+        folds.append(Fold(rest, queries, items, others))
     return folds
 
 
@@ -165,6 +169,13 @@ def _hold_out_samples(objects, rng):
         if n_held_out >= ENOUGH:
             break
     return parts
+
+
+def _draw_others(rest, rng):
+    """Return at most `MAX_OTHERS` of the rows to learn from."""
+    if len(rest) <= MAX_OTHERS:
+        return rest
+    return np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
 
 
 def _limit(rows, objects, rng, max_rows):
