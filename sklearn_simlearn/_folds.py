@@ -36,9 +36,12 @@ ENOUGH = 500
 # choice.
 MAX_QUERIES = 1000
 
-# Largest number of rows to learn from that are also searched, for precision at 1 with
-# `"samples"`.
+# Largest number of rows to learn from that are also searched, for precision at 1.
 MAX_OTHERS = 4000
+
+# Number of held-out classes of a fold from which on their lists show a loss at rank 1.
+# In lists of fewer classes, nearly every similarity finds a relevant item first.
+ENOUGH_CLASSES = 5
 
 
 class Fold(NamedTuple):
@@ -74,10 +77,7 @@ def _hold_out_samples(relevance, rng, max_rows):
         if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
             items = _limit(test, objects, rng, max_rows)
             queries = _limit(items, objects, rng, MAX_QUERIES // len(parts))
-            others = rest
-            if len(rest) > MAX_OTHERS:
-                others = np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
-            folds.append(Fold(rest, queries, items, others))
+            folds.append(Fold(rest, queries, items, _draw_others(rest, rng)))
     if not folds:
         warn_user(
             "The start is kept, since the samples are too few to hold some out as "
@@ -106,7 +106,11 @@ def _hold_out_objects(relevance, rng, max_rows):
         is_test = np.isin(objects, held_out)
         items = _limit(np.flatnonzero(is_test), objects, rng, max_rows)
         queries = _limit(items, objects, rng, MAX_QUERIES // n_folds)
-        folds.append(Fold(np.flatnonzero(~is_test), queries, items))
+        rest = np.flatnonzero(~is_test)
+        others = rest[:0]
+        if len(held_out) < ENOUGH_CLASSES:
+            others = _draw_others(rest, rng)
+        folds.append(Fold(rest, queries, items, others))
     return folds
 
 
@@ -173,6 +177,13 @@ def _divide_classes(objects, rng):
         if n_held_out >= ENOUGH:
             break
     return parts
+
+
+def _draw_others(rest, rng):
+    """Return at most `MAX_OTHERS` of the rows to learn from."""
+    if len(rest) <= MAX_OTHERS:
+        return rest
+    return np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
 
 
 def _limit(rows, objects, rng, max_rows):

@@ -454,7 +454,13 @@ class Judge:
         gains = quality - quality[start]
         gain, error = gains.mean(axis=1), self._error(gains)
         at_1 = np.minimum(1, np.mean(p1_later, axis=2))
-        gain_at_1 = (at_1 - at_1[:, [start]]).min(axis=0)
+        gains_at_1 = at_1 - at_1[:, [start]]
+        if self.by_class:
+            # With few classes, this estimate is noisy. A loss counts as far as it
+            # exceeds its standard error.
+            p1_all = p1_later[-1]
+            gains_at_1[-1] += self._error(p1_all - p1_all[start])
+        gain_at_1 = gains_at_1.min(axis=0)
         worth = gain - caution * error - loss_at_1 * np.maximum(0, -gain_at_1)
         name = "ndcg_at_10" if self.is_judged else "mean_average_precision"
         results = {

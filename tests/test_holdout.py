@@ -53,9 +53,8 @@ def folds(y, holdout, seed=0):
     for fold in made:
         assert np.isin(fold.queries, fold.items).all()
         assert np.isin(fold.others, fold.train).all()
-        assert len(fold.others) == (holdout == "samples") * min(
-            len(fold.train), MAX_OTHERS
-        )
+        is_searched = holdout == "samples" or len(np.unique(y[fold.items])) < 5
+        assert len(fold.others) == is_searched * min(len(fold.train), MAX_OTHERS)
     n_queries = sum(len(fold.queries) for fold in made)
     n_items = sum(len(fold.items) for fold in made)
     assert min(n_items, 0.9 * MAX_QUERIES) <= n_queries <= MAX_QUERIES
@@ -409,6 +408,27 @@ def test_one_fold_stops_at_a_perfect_candidate_and_skips_hopeless_ones():
     assert seen[-1] == choice.candidate
     judged = choice.attributes["holdout_results_"]["candidates"]
     assert judged == [START, Candidate(0.45), Candidate(0.4), Candidate(0.01)]
+
+
+def test_a_loss_at_rank_1_shows_although_a_fold_holds_out_two_classes():
+    # The start finds near duplicates. The candidate takes two of the classes for one.
+    y = np.repeat(np.arange(10), 10)
+    X = (y + np.tile(np.arange(10) // 2, 10) / 10)[:, None]
+
+    def path(train, rng):
+        yield START, Given(lambda q, d: (q[:, None] == d).astype(float))
+        yield (
+            Candidate(0),
+            Given(lambda q, d: (q[:, None] // 1 % 5 == d // 1 % 5) * 1.0),
+        )
+
+    rng = np.random.default_rng(0)
+    choice = choose(path, X, check_relevance(y), "objects", rng, keep_on)
+    assert choice.candidate is START
+    results = choice.attributes["holdout_results_"]
+    assert results["gain"][1] > 0.2
+    assert results["precision_at_1"][1] > 0.8
+    assert_allclose(results["gain_at_1"][1], -0.53, atol=0.05)
 
 
 def test_candidates_that_a_fold_lacks_are_skipped():

@@ -36,7 +36,9 @@ def describe_choice(estimator: Any) -> str:
         return "start kept, since there is too little to hold out"
     if keeps_start(results):
         return f"start kept{_describe_best(results)}"
-    share = getattr(estimator, "share_", None)
+    # In another unit than the share that was chosen, `share_` may be close to 1.
+    chosen = results["candidates"][results["best_index"]]
+    share = getattr(chosen, "share", getattr(estimator, "share_", None))
     words = "" if share is None else f"share of the start {share:.2g}, "
     error = estimator.holdout_error_
     return f"{words}gain {gain:.4f} +- {error:.4f} in {_name_measure(results)}"

@@ -118,8 +118,12 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
             except Exception as error:  # a row that fails does not end the comparison
                 comparison.left_out[row.name] = f"failed: {describe_error(error)}"
         for warning in caught:
-            # A baseline that stops near the optimum is good enough.
-            if row.is_baseline and issubclass(warning.category, ConvergenceWarning):
+            # A baseline that stops near the optimum, or for which a class has a single
+            # sample in a fold, is good enough.
+            if row.is_baseline and (
+                issubclass(warning.category, ConvergenceWarning)
+                or str(warning.message).startswith("Only one sample available")
+            ):
                 continue
             if issubclass(warning.category, StartKeptWarning):
                 comparison.start_kept.append(row.name)

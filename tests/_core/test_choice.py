@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,6 +80,9 @@ def test_the_words_of_every_choice():
     assert describe_choice(kept) == (
         f"start kept (best candidate: {GAIN}, -0.0010 at rank 1)"
     )
+    found = FOUND | {"candidates": [None, SimpleNamespace(share=0.75)]}
+    scaled = with_choice(OASIS(), holdout_results_=found, share_=0.9996)
+    assert describe_choice(scaled) == f"share of the start 0.75, {GAIN}"
     too_few = with_choice(OASIS())
     assert describe_choice(too_few).startswith("start kept, since")
 
@@ -87,8 +91,10 @@ def test_a_fitted_learner_shows_what_it_measured(vectors):
     model = TwoCovarianceSimilarity(random_state=0)
     assert "<p>" not in model._repr_html_()
     model.fit(*vectors)
+    results = model.holdout_results_
+    share = results["candidates"][results["best_index"]].share
     note = (
-        f"share of the start {model.share_:.2g}, gain {model.holdout_gain_:.4f} +- "
+        f"share of the start {share:.2g}, gain {model.holdout_gain_:.4f} +- "
         f"{model.holdout_error_:.4f} in mAP"
     )
     assert model.share_ < 1

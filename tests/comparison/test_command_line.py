@@ -256,6 +256,22 @@ def test_a_row_that_fails_does_not_end_the_comparison(
     assert "nothing could be compared: greedy (failed: MemoryError)" in err
 
 
+def test_warnings_of_baselines_that_a_user_cannot_act_on(
+    user_file, tmp_path, monkeypatch, capsys
+):
+    def warn_twice(task):
+        warnings.warn("Only one sample available. Reshape.", UserWarning, stacklevel=2)
+        warnings.warn("The data are odd.", UserWarning, stacklevel=2)
+        return CosineSimilarity(use_idf=False)
+
+    rows = [Row("cosine", warn_twice, is_baseline=True), Row("ours", warn_twice)]
+    monkeypatch.setattr(command, "ROWS", rows)
+    code, _, err = run(["--data", user_file, "--output", tmp_path / "own"], capsys)
+    assert code == 0
+    assert "warning of cosine, ours: The data are odd." in err
+    assert "warning of ours: Only one sample" in err
+
+
 # -- saving --
 
 

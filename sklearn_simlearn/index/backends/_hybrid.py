@@ -58,7 +58,8 @@ class HybridItems(InvertedFile):
         Number of threads that build the file.
 
     block_length : int, default=None
-        Largest number of items per block of the inverted file, at most 65536, the default.
+        Largest number of items per block of the inverted file, at most 65536, the
+        default.
     """
 
     # Number of queries per call of the kernel. Their bounds take 12 MiB. The kernel

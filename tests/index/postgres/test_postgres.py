@@ -547,6 +547,11 @@ def test_add_upsert_and_remove(rng, connection):
     assert_same(index.search(X, k=13), expected.search(X, k=13))
 
 
+def too_long(rng):
+    """Return an id that does not fit into an index of PostgreSQL."""
+    return "".join(map(chr, rng.integers(ord("a"), ord("z") + 1, 20_000)))
+
+
 def test_a_change_that_fails_changes_nothing(rng, connection):
     X = rng.normal(size=(30, 4))
     index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
@@ -566,17 +571,17 @@ def test_a_change_that_fails_changes_nothing(rng, connection):
     ]:
         with pytest.raises(ValueError, match=message):
             change()
-    # Errors that only the server detects, in the last row.
-    with pytest.raises(psycopg.DataError):
-        index.upsert(X[:10], ids=[*new, "a\0b"])
+    # An error that only the server detects, in the last row.
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        index.upsert(X[:10], ids=[*new, too_long(rng)])
     assert checksum(connection) == before
 
 
 def test_a_fit_that_fails_leaves_no_table(rng, connection):
     X = rng.normal(size=(30, 4))
     index = PostgresIndex(Normalizer(), connection, "items", method="hnsw")
-    with pytest.raises(psycopg.DataError):
-        index.fit(X[:2], ids=["fine", "a\0b"])
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        index.fit(X[:2], ids=["fine", too_long(rng)])
     with pytest.raises(NotFittedError):
         index.search(X)
     assert not hasattr(index, "n_items_")
