@@ -36,8 +36,9 @@ ENOUGH = 500
 # choice.
 MAX_QUERIES = 1000
 
-# Largest number of rows to learn from that are also searched, for precision at 1.
-MAX_OTHERS = 4000
+# Largest number of rows to learn from that are also searched, for precision at 1: with
+# "samples", and with "objects", which has more folds.
+MAX_OTHERS, MAX_OTHERS_OF_OBJECTS = 4000, 500
 
 # Number of held-out classes of a fold from which on their lists show a loss at rank 1.
 # In lists of fewer classes, nearly every similarity finds a relevant item first.
@@ -77,7 +78,8 @@ def _hold_out_samples(relevance, rng, max_rows):
         if all(relevance.take(rows).find_queries().any() for rows in (test, rest)):
             items = _limit(test, objects, rng, max_rows)
             queries = _limit(items, objects, rng, MAX_QUERIES // len(parts))
-            folds.append(Fold(rest, queries, items, _draw_others(rest, rng)))
+            others = _draw_others(rest, rng, MAX_OTHERS)
+            folds.append(Fold(rest, queries, items, others))
     if not folds:
         warn_user(
             "The start is kept, since the samples are too few to hold some out as "
@@ -109,7 +111,7 @@ def _hold_out_objects(relevance, rng, max_rows):
         rest = np.flatnonzero(~is_test)
         others = rest[:0]
         if len(held_out) < ENOUGH_CLASSES:
-            others = _draw_others(rest, rng)
+            others = _draw_others(rest, rng, MAX_OTHERS_OF_OBJECTS)
         folds.append(Fold(rest, queries, items, others))
     return folds
 
@@ -179,11 +181,11 @@ def _divide_classes(objects, rng):
     return parts
 
 
-def _draw_others(rest, rng):
-    """Return at most `MAX_OTHERS` of the rows to learn from."""
-    if len(rest) <= MAX_OTHERS:
+def _draw_others(rest, rng, limit):
+    """Return at most `limit` of the rows to learn from."""
+    if len(rest) <= limit:
         return rest
-    return np.sort(rng.choice(rest, MAX_OTHERS, replace=False))
+    return np.sort(rng.choice(rest, limit, replace=False))
 
 
 def _limit(rows, objects, rng, max_rows):

@@ -26,7 +26,13 @@ from sklearn_simlearn import (
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
 from sklearn_simlearn._core.relevance import check_relevance
-from sklearn_simlearn._folds import MAX_OTHERS, MAX_QUERIES, MAX_ROWS, make_folds
+from sklearn_simlearn._folds import (
+    MAX_OTHERS,
+    MAX_OTHERS_OF_OBJECTS,
+    MAX_QUERIES,
+    MAX_ROWS,
+    make_folds,
+)
 from sklearn_simlearn._holdout import (
     START,
     Judge,
@@ -53,8 +59,10 @@ def folds(y, holdout, seed=0):
     for fold in made:
         assert np.isin(fold.queries, fold.items).all()
         assert np.isin(fold.others, fold.train).all()
-        is_searched = holdout == "samples" or len(np.unique(y[fold.items])) < 5
-        assert len(fold.others) == is_searched * min(len(fold.train), MAX_OTHERS)
+        limit = MAX_OTHERS
+        if holdout == "objects":
+            limit = MAX_OTHERS_OF_OBJECTS if len(np.unique(y[fold.items])) < 5 else 0
+        assert len(fold.others) == min(len(fold.train), limit)
     n_queries = sum(len(fold.queries) for fold in made)
     n_items = sum(len(fold.items) for fold in made)
     assert min(n_items, 0.9 * MAX_QUERIES) <= n_queries <= MAX_QUERIES
