@@ -4,7 +4,7 @@ import csv
 
 import matplotlib.pyplot as plt
 
-COLORS = {"SciPy": "tab:gray", "FAISS": "tab:gray"}
+COLORS = {"SciPy": "tab:gray", "FAISS": "tab:gray", "BMP": "tab:orange"}
 
 # Part of the benchmark, kind of data, title, label of the axis.
 PANELS = [
