@@ -169,14 +169,21 @@ def show_results(names: Sequence[str], columns: dict[str, list]) -> str:
     ]
     width = max(map(len, heads), default=0)
     found: list = [[] for _ in names]
+    has_score = [False] * len(names)
     for row, query in enumerate(columns["query"]):
+        has_score[query] |= columns["score"][row] != 0
         details = _show_details(columns, row, max(20, WIDTH - width - 2))
         line = f"{heads[row].ljust(width)}  {details}".rstrip()
         found[query].append(line)
     lines = []
     for number, name in enumerate(names):
         title = f"query {number}: {name}" if name else f"query {number}"
-        lines += [_one_line(title, WIDTH), *(found[number] or ["   nothing found"])]
+        lines.append(_one_line(title, WIDTH))
+        if not found[number]:
+            lines.append("   nothing found")
+        elif not has_score[number]:
+            lines.append("   all scores are 0: the items are not ordered by similarity")
+        lines += found[number]
     return "\n".join(lines)
 
 

@@ -55,6 +55,19 @@ def test_a_saved_index_is_searched(saved, user_file, words, tmp_path, run):
     assert len(out.splitlines()) == 120 * 121
 
 
+def test_a_query_without_a_known_word(tmp_path, run):
+    texts = ["a red cat", "two dogs", "red mats"]
+    bm25 = make_retrieval_pipeline(CountVectorizer(), BM25Similarity())
+    SimilarityIndex(bm25).fit(texts).save(tmp_path / "index")
+    code, out, err = run("search", tmp_path / "index", "zebra", "red", "-k", 3)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    note = "   all scores are 0: the items are not ordered by similarity"
+    assert lines[:2] == ["query 0: zebra", note]
+    assert lines[5] == "query 1: red"
+    assert note not in lines[2:]
+
+
 def test_ids_that_are_not_unicode_are_escaped(words, user_file, tmp_path, run):
     X, y = words
     folder, results = tmp_path / "index", tmp_path / "found.csv"
@@ -172,7 +185,8 @@ def test_texts_of_a_file_as_queries(texts, tmp_path, run):
 def test_filters(conditions, expected, texts, run):
     code, out, err = run("search", texts, "apple", "--filter", *conditions)
     assert (code, err) == (0, "")
-    found = [line.split()[2] for line in out.splitlines()[1:] if "nothing" not in line]
+    rows = [line.split() for line in out.splitlines()]
+    found = [row[2] for row in rows if row[0].isdigit()]  # begins with the rank
     assert sorted(found) == list(expected)
     assert ("nothing found" in out) == (expected == "")
 
