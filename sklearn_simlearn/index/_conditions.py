@@ -16,6 +16,9 @@ FROM_TEXT = {
     "times with time zones": datetime.fromisoformat,
 }
 
+# If at least one row in this number is found, marking rows is faster than sorting them.
+MANY = 100
+
 
 class Condition(NamedTuple):
     """Condition on a column.
@@ -162,7 +165,7 @@ class SortedColumns:
         column, bounds = found[0]
         starts, ends = bounds[::2].tolist(), bounds[1::2].tolist()
         parts = [column.rows[a:b] for a, b in zip(starts, ends, strict=True)]
-        rows = np.sort(np.concatenate([column.rows[:0], *parts]))
+        rows = _sort(np.concatenate([column.rows[:0], *parts]), len(self.table))
         for column, bounds in found[1:]:
             place = np.searchsorted(bounds, column.places[rows], side="right")
             rows = rows[place % 2 == 1]
@@ -175,6 +178,15 @@ class SortedColumns:
             column = SortedColumn(name, read_column(self.table, name))
             self._sorted[name] = column
         return column, column.find_ranges(condition)
+
+
+def _sort(rows, n_rows):
+    """Return different rows in ascending order."""
+    if len(rows) * MANY < n_rows:
+        return np.sort(rows)
+    is_found = np.zeros(n_rows, dtype=bool)
+    is_found[rows] = True
+    return np.flatnonzero(is_found)
 
 
 class SortedColumn:

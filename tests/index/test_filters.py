@@ -247,3 +247,12 @@ def test_few_allowed_items_are_scored_directly(kind, n_allowed, dtype, rng):
         assert_array_equal(ids, expected_ids[:, :k])
         assert_array_equal(scores, expected_scores[:, :k])
         assert scores.dtype == dtype
+
+
+@pytest.mark.parametrize("value", [0, 1, 2])
+def test_rows_of_few_and_of_many_items_ascend(value, rng):
+    column = rng.permutation(np.repeat([0, 1, 2], [3, 300, 697]))
+    table = [{"kind": kind} for kind in column.tolist()]
+    conditions = read_conditions({"kind": value}, ["kind"])
+    rows = SortedColumns(table).find(conditions)
+    assert_array_equal(rows, np.flatnonzero(column == value))
