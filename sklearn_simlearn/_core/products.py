@@ -15,6 +15,10 @@ from sklearn_simlearn._core.typing import Matrix
 N_ITEMS = 65_536
 N_QUERIES = 256
 
+# Number of columns per entry of items beyond which empty columns are removed. Counts in
+# unary may have that many. Sorting an entry takes as long as storing a hundred columns.
+WIDE = 100
+
 
 class Postings:
     """Sparse items by their words, for inner products with all of them.
@@ -27,6 +31,10 @@ class Postings:
 
     def __init__(self, D: sparse.csr_array):
         self.shape, self.dtype = D.shape, D.dtype
+        self._columns = None
+        if D.shape[1] > WIDE * D.nnz:
+            self._columns = np.unique(D.indices)
+            D = take_columns(D, self._columns)
         self._blocks = []
         for first in range(0, D.shape[0], N_ITEMS):
             block = D[first : first + N_ITEMS].tocsc()
@@ -36,6 +44,8 @@ class Postings:
 
     def scores(self, Q: sparse.csr_array, n_threads: int = 1) -> np.ndarray:
         """Return Q @ D.T as a dense array, exactly equal to SciPy's product."""
+        if self._columns is not None:
+            Q = take_columns(Q, self._columns)
         indptr = Q.indptr.astype(np.int64, copy=False)
         words = Q.indices.astype(np.int32, copy=False)
         out = np.zeros((Q.shape[0], self.shape[0]), dtype=self.dtype)
@@ -51,6 +61,23 @@ class Postings:
                     out[first : first + N_QUERIES, rows],
                 )
         return out
+
+
+def take_columns(X: sparse.csr_array, columns: np.ndarray) -> sparse.csr_array:
+    """Return some columns of X; the cost does not depend on the width of X.
+
+    Parameters
+    ----------
+    X : csr_array
+
+    columns : ndarray
+        Columns in ascending order.
+    """
+    place = np.searchsorted(columns, X.indices)
+    found = np.append(columns, -1)[place] == X.indices
+    indptr = np.append(0, np.cumsum(found))[X.indptr]
+    parts = X.data[found], place[found], indptr
+    return sparse.csr_array(parts, shape=(X.shape[0], len(columns)))
 
 
 def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarray]:

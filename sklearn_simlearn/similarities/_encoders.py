@@ -5,22 +5,27 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.extmath import row_norms
 
 from sklearn_simlearn._core.encoders import Encoder, storable
+from sklearn_simlearn._core.products import take_columns
 from sklearn_simlearn._core.rows import (
     canonical_csr,
     inverse,
     power,
+    row_dots,
     scale_columns,
     scale_rows,
     side_by_side,
+    sum_entries,
     unit_rows,
 )
 from sklearn_simlearn._core.typing import Matrix
 
 # Largest number of entries of an encoding of counts in unary; they take 2 GiB.
 MAX_UNARY = 2**27
+
+# Rounding errors of a centred row, as a multiple of the machine epsilon.
+NOISE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,26 +58,32 @@ class CentredCosine(Encoder):
     def queries(self, X: Matrix) -> Matrix:
         """Return rows and two more columns, divided by the norm of the centred row."""
         X, on_mean, scale = self._centre(X)
-        rest = self.share * (self.share * self.mean @ self.mean - on_mean)
-        extra = np.column_stack([np.ones(len(scale)), rest])
+        extra = np.column_stack([np.ones(len(scale)), self._square - on_mean])
         return scale_rows(side_by_side(X, extra), scale)
 
     def items(self, X: Matrix) -> Matrix:
         """Return rows and two more columns, divided by the norm of the centred row."""
         X, on_mean, scale = self._centre(X)
-        extra = np.column_stack([-self.share * on_mean, np.ones(len(scale))])
+        extra = np.column_stack([-on_mean, np.ones(len(scale))])
         return scale_rows(side_by_side(X, extra), scale)
 
+    @property
+    def _square(self):
+        """Square of the length of what is subtracted from each row."""
+        return self.share**2 * self.mean @ self.mean
+
     def _centre(self, X):
-        """Return weighted rows, their products with the mean, and inverse norms."""
+        """Return weighted rows, and products and inverse norms of the centred rows.
+
+        The products are those of the rows with what is subtracted. The inverse norm is
+        0 if the rest of a row is a rounding error.
+        """
         X = scale_columns(X, self.weights)
-        on_mean = X @ self.mean
-        norm2 = (
-            row_norms(X, squared=True)
-            - 2 * self.share * on_mean
-            + self.share**2 * self.mean @ self.mean
-        )
-        return X, on_mean, inverse(np.sqrt(np.maximum(norm2, 0)))
+        on_mean = self.share * (X @ self.mean)
+        square = row_dots(X, X) + self._square
+        rest = square - 2 * on_mean
+        is_noise = rest <= NOISE * np.finfo(X.dtype).eps * square
+        return X, on_mean, inverse(np.sqrt(np.where(is_noise, 0, rest)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +166,8 @@ class AdaptivePenalty:
 
     def __call__(self, unary: sparse.csr_array) -> np.ndarray:
         """Return one penalty per row; factor - 1 for a row without overlap."""
-        place = np.searchsorted(self.reached, unary.indices)
-        place = np.minimum(place, len(self.reached) - 1)
-        n_reach = np.zeros(len(place))
-        if len(self.reached):
-            is_reached = self.reached[place] == unary.indices
-            n_reach = np.where(is_reached, self.n_reach[place], 0)
-        row = np.repeat(np.arange(unary.shape[0]), np.diff(unary.indptr))
-        common = np.bincount(row, n_reach, minlength=unary.shape[0])
+        reached = take_columns(unary, self.reached)
+        common = sum_entries(self.n_reach[reached.indices], reached.indptr, np.float64)
         ratio = np.ones(unary.shape[0])
         np.divide(self.n_reach.sum(), common, out=ratio, where=common > 0)
         return self.factor * ratio - 1

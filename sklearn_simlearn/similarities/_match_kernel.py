@@ -14,9 +14,9 @@ from sklearn_simlearn._core.sklearn import Interval, fit_context, get_chunk_n_ro
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.base import SimilarityMixin, replacing_state
 
-# Number of pairs of residuals, of a word in a query and in an item, that are compared
-# at a time.
-PAIRS = 2**18
+# Number of values of residuals that are compared at a time, so that they stay in the
+# cache.
+BLOCK = 2**18
 
 
 class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
@@ -196,7 +196,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
 
         S = np.zeros((n_queries, n_items), dtype=X.dtype)
         n_pairs = n_images[q_word]
-        for part in bounded_blocks(n_pairs, PAIRS):
+        for part in bounded_blocks(n_pairs, BLOCK // residual.shape[1]):
             length = n_pairs[part]
             q = np.repeat(np.arange(part.start, part.stop), length)
             within = np.arange(len(q)) - np.repeat(np.cumsum(length) - length, length)

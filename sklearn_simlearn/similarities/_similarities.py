@@ -130,7 +130,9 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
         - \beta \langle m, d \rangle
         + \beta (\beta \lVert m \rVert^2 - \langle q, m \rangle),
 
-    so the mean is stored in two additional columns.
+    so the mean is stored in two additional columns. This sum loses precision if the
+    mean is much larger than the differences between samples; in this case, subtract the
+    mean from the data, and use :class:`CosineSimilarity`.
 
     References
     ----------

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from peak_memory import bounded_memory
 from scipy import sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -155,12 +156,19 @@ def test_blocks_do_not_change_the_result(container, residuals, monkeypatch):
     X, Y = residuals
     kernel = SelectiveMatchKernel(70).fit(container(X))
     whole = kernel.similarity(container(X), container(Y))
-    monkeypatch.setattr("sklearn_simlearn.similarities._match_kernel.PAIRS", 3)
+    monkeypatch.setattr("sklearn_simlearn.similarities._match_kernel.BLOCK", 200)
     monkeypatch.setattr(
         "sklearn_simlearn.similarities._match_kernel.get_chunk_n_rows",
         lambda *_, **__: 3,
     )
     assert_allclose(kernel.similarity(container(X), container(Y)), whole)
+
+
+def test_memory_does_not_grow_with_the_pairs_of_residuals(rng):
+    X = rng.standard_normal((80, 30 * 128))
+    kernel = SelectiveMatchKernel(128, binarize=False).fit(X)
+    with bounded_memory(5 * X.nbytes):  # all pairs: 80 times as much
+        kernel.similarity(X)
 
 
 def test_selectivity_sharpens(residuals):

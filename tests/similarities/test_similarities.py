@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from peak_memory import bounded_memory
 from scipy import sparse
 
 from sklearn_simlearn.similarities import (
@@ -85,6 +86,14 @@ def test_shared_absence_is_evidence():
     assert_allclose(similarity.similarity(queries, items), [[(1 + 1) / (2 + 1)]])
 
 
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_samples_that_equal_the_mean_are_similar_to_nothing(container, dtype, rng):
+    for n_samples in (1, 2, 3, 7):
+        X = container(np.repeat(rng.random((1, 9)), n_samples, axis=0).astype(dtype))
+        similarity = NegativeEvidenceSimilarity(1.0, use_idf=False).fit(X)
+        assert_array_equal(similarity.similarity(X), 0)
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_burstiness(normalize, bags, dtype):
     w = idf(bags[0])
@@ -128,6 +137,15 @@ def test_counts_beyond_the_training_data_are_clipped():
     similarity = AsymmetricSimilarity(lam=2.0).fit([[3, 0], [0, 1]])
     assert similarity.max_count_ == 3
     assert_array_equal(similarity.similarity([[9, 0]], [[5, 0], [3, 0]]), [[0, 0]])
+
+
+def test_memory_does_not_grow_with_the_largest_count():
+    X = sparse.csr_array(([1.0, 1e6, 2.0], ([0, 1, 1], [0, 5, 999])), shape=(2, 1000))
+    similarity = AsymmetricSimilarity(lam=2.0).fit(X)
+    assert similarity.transform(X).shape[1] > 10**9
+    with bounded_memory(10**8):
+        S = similarity.similarity(X)
+    assert_array_equal(S, [[0, -1e6 - 4], [-2e6 - 5, 0]])
 
 
 def test_query_of_no_known_word_gets_a_finite_score():
