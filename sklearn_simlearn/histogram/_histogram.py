@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn._core.counts import CountsMixin
-from sklearn_simlearn._core.encoders import Encoder, Rescaled, mix
+from sklearn_simlearn._core.encoders import Encoder, Rescaled, Sides, mix
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import Relevance
@@ -24,14 +24,12 @@ from sklearn_simlearn._holdout import HOLDOUT, START, choose
 from sklearn_simlearn.base import SimilarityLearner
 from sklearn_simlearn.histogram._histogram_fast import MAX_COUNT
 from sklearn_simlearn.histogram._pattern import merge_bins
-from sklearn_simlearn.histogram._solver import Solver, pose_problem
+from sklearn_simlearn.histogram._solver import Solver, pose
 from sklearn_simlearn.histogram._start import choose_hand_made, fit_hand_made
 from sklearn_simlearn.histogram._table import (
     WeightTable,
-    find_scale,
     find_truncation,
     make_pattern,
-    truncate,
 )
 
 # Shares of the hand-made similarity that the hold-out tries.
@@ -40,6 +38,9 @@ SHARES = (0.0, 0.25, 0.5, 0.75)
 # The hold-out compares rankings only, so a larger gap and fewer queries are enough.
 FOLD_TOL = 1e-2
 FOLD_QUERIES = 500
+
+# Number of samples whose similarities determine the scale of the learned similarity.
+N_COMPARED = 500
 
 
 class Candidate(NamedTuple):
@@ -410,17 +411,18 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 "n_iter_": solver.n_iter,
             }
 
-        report = partial(advance, "pass", describe)
-        if solver.solve(self.tol, self.max_iter, report):
-            return describe()
-        if not solver.is_done(self.tol):
+        if not solver.solve(
+            self.tol, self.max_iter, partial(advance, "pass", describe)
+        ):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
                 f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase "
                 "max_iter, tol or alpha.",
                 ConvergenceWarning,
             )
-        elif self.holdout is None and not solver.best.any():
+        elif (
+            self.holdout is None and not solver.best.any() and solver.is_done(self.tol)
+        ):
             warn_user(
                 "No weights are better than 0, so every similarity is 0: with "
                 f'loss="{candidate.loss}", no weights rank relevant items above '
@@ -430,19 +432,19 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         return describe()
 
     def _pose(self, X, relevance, queries, pattern, loss) -> Solver:
-        n_counts = len(pattern)
-        problem = pose_problem(
-            truncate(X, n_counts - 1),
+        return pose(
+            X,
             relevance,
             queries,
-            (self.n_word_groups, n_counts, n_counts),
-            X.shape[1],
+            pattern,
+            n_word_groups=self.n_word_groups,
+            alpha=self.alpha,
+            penalty=self.penalty,
             loss=loss,
             cross_fit=self.cross_fit,
             length_slope=self.length_slope,
             n_threads=count_threads(self.n_jobs),
         )
-        return Solver(problem, pattern, self.alpha, self.penalty)
 
     def _encode(self, solver, start, X) -> tuple[WeightTable, float, Encoder]:
         """Return the table, its scale, and its encoder with the spread of the start."""
@@ -460,3 +462,18 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
 
     def _check_rows(self, X, *, reset=False):
         return canonical_csr(super()._check_rows(X, reset=reset))
+
+
+def find_scale(learned: Encoder, start: Encoder, X: Matrix) -> float:
+    """Return the ratio of the spreads of the two similarities: (histogram-scale)."""
+    X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
+    sides = Sides(X, X)
+    spread = _find_spread(sides.similarity(learned))
+    start_spread = _find_spread(sides.similarity(start))
+    return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
+
+
+def _find_spread(S):
+    """Return the standard deviation over all items except the query."""
+    others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
+    return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))

@@ -6,16 +6,18 @@ Notation and equation labels are those of doc/learners/histogram.rst.
 from collections.abc import Callable
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.rows import count_indices
 from sklearn_simlearn.histogram._histogram_fast import Words, ascend, find_cuts
 from sklearn_simlearn.histogram._table import (
     Counts,
     find_gains,
     find_length_factors,
-    group_words,
     invert,
+    truncate,
 )
 
 # (histogram-prior)  Scale of the weight of a rare bin, and of the part that all groups
@@ -175,24 +177,35 @@ class Problem:
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
-def pose_problem(
-    counts: Counts,
+def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
+    """Return the group of each word by its document frequency, rarest words first."""
+    frequency = count_indices(counts.words, n_words)
+    seen = np.sort(frequency[frequency > 0])
+    # If no word occurs, all words are in the first group.
+    edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else seen
+    return np.searchsorted(edges, frequency).astype(np.int32)
+
+
+def pose(
+    X: sparse.csr_array,
     relevance: Relevance,
     queries: np.ndarray,
-    shape: tuple[int, int, int],
-    n_words: int,
+    pattern: np.ndarray,
     *,
+    n_word_groups: int,
+    alpha: float,
+    penalty: str,
     loss: str,
     cross_fit: bool | str,
     length_slope: float,
     n_threads: int,
-) -> Problem:
-    """Return the problem in which some samples query all samples.
+) -> "Solver":
+    """Return the solver of the problem in which some samples query all samples.
 
     Parameters
     ----------
-    counts : Counts
-        Counts of the samples.
+    X : csr_array of shape (n_samples, n_words)
+        Counts.
 
     relevance : Relevance
         Relevance of the samples to each other.
@@ -200,32 +213,31 @@ def pose_problem(
     queries : ndarray of int
         Samples that query.
 
-    shape : tuple (n_groups, n_counts, n_counts)
-        Shape of the gains.
+    pattern : ndarray of shape (n + 1, n + 1)
+        Bin of each pair of counts.
 
-    n_words : int
-        Size of the vocabulary.
-
-    loss, cross_fit, length_slope
+    n_word_groups, alpha, penalty, loss, cross_fit, length_slope
         As in `HistogramRankSVM`; the loss is "max" or "pairwise".
 
     n_threads : int
         Number of threads.
     """
-    mean_length = float(counts.lengths().mean())
+    n_words, shape = X.shape[1], (n_word_groups, *pattern.shape)
+    counts = truncate(X, len(pattern) - 1)
+    mean_length = float(counts.counts.sum(dtype=np.int64) / X.shape[0])
     factor = find_length_factors(counts, length_slope, mean_length)
     if cross_fit == "auto":
-        cross_fit = shape[0] > 1 and _are_words_of_objects(counts, relevance)
+        cross_fit = n_word_groups > 1 and _are_words_of_objects(counts, relevance)
     is_query = np.zeros(len(relevance), dtype=bool)
     is_query[queries] = True
     everyone = np.arange(len(relevance))
-    word_groups = group_words(counts, n_words, shape[0])
+    word_groups = group_words(counts, n_words, n_word_groups)
     parts, counts_of, groups = [everyone], [counts], [word_groups]
     if cross_fit:
         half = halve(relevance)
         parts = [everyone[half], everyone[~half]]
         counts_of = [counts.take(part) for part in parts]
-        groups = [group_words(other, n_words, shape[0]) for other in counts_of[::-1]]
+        groups = [group_words(c, n_words, n_word_groups) for c in counts_of[::-1]]
     searches = []
     for part, own, group in zip(parts, counts_of, groups, strict=True):
         among = relevance.take(part)
@@ -239,7 +251,8 @@ def pose_problem(
             "y has too few objects for cross_fit: each half needs relevant and "
             "irrelevant items. Set cross_fit=False."
         )
-    return Problem(searches, loss == "pairwise", word_groups, mean_length)
+    problem = Problem(searches, loss == "pairwise", word_groups, mean_length)
+    return Solver(problem, pattern, alpha, penalty)
 
 
 def _are_words_of_objects(counts: Counts, relevance: Relevance) -> bool:
@@ -326,16 +339,18 @@ class Solver:
     def solve(
         self, tol: float, max_iter: int, report: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Iterate until the gap is small enough, or `max_iter` times.
+        """Iterate until the gap is small enough.
 
-        `report` is called after each iteration. If it returns True, stop and return
-        True.
+        Return False if the gap is still too large after `max_iter` iterations. `report`
+        is called after each iteration. If it returns True, stop and return True.
         """
-        while not self.is_done(tol) and self.n_iter < max_iter:
+        while not self.is_done(tol):
+            if self.n_iter >= max_iter:
+                return False
             self.iterate(tol)
             if report():
-                return True
-        return False
+                break
+        return True
 
     def iterate(self, tol: float) -> None:
         """Add planes at the current point, then step to the minimum of the planes."""

@@ -13,7 +13,7 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.products import N_ITEMS, N_QUERIES
-from sklearn_simlearn._core.rows import count_indices, side_by_side, sum_entries
+from sklearn_simlearn._core.rows import side_by_side, sum_entries
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.histogram._histogram_fast import (
     COUNT_BITS,
@@ -21,9 +21,6 @@ from sklearn_simlearn.histogram._histogram_fast import (
     Words,
     score_queries,
 )
-
-# Number of samples whose similarities determine the scale of the learned similarity.
-N_COMPARED = 500
 
 
 class Counts(NamedTuple):
@@ -66,15 +63,6 @@ def find_gains(weights: np.ndarray) -> np.ndarray:
 def find_length_factors(counts: Counts, slope: float, mean_length: float) -> np.ndarray:
     """Return the factor of the gains of each item: (histogram-length)."""
     return 1 / (1 - slope + slope * counts.lengths() / (mean_length or 1.0))
-
-
-def group_words(counts: Counts, n_words: int, n_groups: int) -> np.ndarray:
-    """Return the group of each word by its document frequency, rarest words first."""
-    frequency = count_indices(counts.words, n_words)
-    seen = np.sort(frequency[frequency > 0])
-    # If no word occurs, all words are in the first group.
-    edges = seen[len(seen) * np.arange(1, n_groups) // n_groups] if len(seen) else seen
-    return np.searchsorted(edges, frequency).astype(np.int32)
 
 
 def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
@@ -223,21 +211,6 @@ def _assemble(X, n, data, columns, indptr, more):
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
     return side_by_side(rows, np.column_stack(more))
-
-
-def find_scale(learned: Encoder, start: Encoder, X: sparse.csr_array) -> float:
-    """Return the ratio of the spreads of the two similarities: (histogram-scale)."""
-    X = X[np.linspace(0, X.shape[0] - 1, min(N_COMPARED, X.shape[0])).astype(int)]
-    sides = Sides(X, X)
-    spread = _find_spread(sides.similarity(learned))
-    start_spread = _find_spread(sides.similarity(start))
-    return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
-
-
-def _find_spread(S):
-    """Return the standard deviation over all items except the query."""
-    others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
-    return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))
 
 
 def _index_type(largest):

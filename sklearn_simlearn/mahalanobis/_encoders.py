@@ -9,7 +9,6 @@ from scipy import sparse
 from sklearn_simlearn._core.encoders import Encoder, Sides
 from sklearn_simlearn._core.rows import canonical_csr, inverse, row_dots, scale_rows
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.mahalanobis._problem import frequencies
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +97,13 @@ class MixedCosine(Encoder):
             side.value(part, part.squares) for part in (self.learned, self.start)
         )
         return interpolate(learned, start, self.share)
+
+
+def frequencies(X: Matrix, power: float) -> Matrix:
+    """Raise values to a power, then scale rows to a sum of 1; keep rows of zeros."""
+    if power != 1:
+        X = X**power if isinstance(X, np.ndarray) else X.power(power)
+    return scale_rows(X, inverse(np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()))
 
 
 def interpolate(learned, start, share: float):

@@ -31,6 +31,7 @@ from sklearn_simlearn.mahalanobis._encoders import (
     Matches,
     MatrixCosine,
     MixedCosine,
+    frequencies,
     interpolate,
 )
 from sklearn_simlearn.mahalanobis._neighbors import check_words, find_neighbors
@@ -39,7 +40,6 @@ from sklearn_simlearn.mahalanobis._problem import (
     Problem,
     descend,
     draw_queries,
-    frequencies,
 )
 from sklearn_simlearn.mahalanobis._start import check_init, find_start
 from sklearn_simlearn.mahalanobis._stream import Stream

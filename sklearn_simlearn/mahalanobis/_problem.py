@@ -13,8 +13,7 @@ from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.products import products_with
 from sklearn_simlearn._core.relevance import Relevance
-from sklearn_simlearn._core.rows import inverse, row_dots, scale_rows
-from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._core.rows import inverse, row_dots
 from sklearn_simlearn.mahalanobis._mahalanobis_fast import (
     Mined,
     Words,
@@ -405,13 +404,6 @@ def draw_queries(
     n_issued = issued.sum(axis=0)
     weight = issued @ (n_issued.max(initial=0) * inverse(n_issued.astype(np.float64)))
     return queries, weight * inverse(issued.sum(axis=1).astype(np.float64))
-
-
-def frequencies(X: Matrix, power: float) -> Matrix:
-    """Raise values to a power, then scale rows to a sum of 1; keep rows of zeros."""
-    if power != 1:
-        X = X**power if isinstance(X, np.ndarray) else X.power(power)
-    return scale_rows(X, inverse(np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()))
 
 
 def csr_arrays(X: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -28,6 +28,7 @@ from sklearn_simlearn.histogram._solver import (
     N_SLOTS,
     Search,
     count_words,
+    group_words,
     halve,
     invert,
     parametrise,
@@ -36,9 +37,7 @@ from sklearn_simlearn.histogram._start import _halve_in_pairs, choose_hand_made
 from sklearn_simlearn.histogram._table import (
     WeightTable,
     find_gains,
-    find_scale,
     find_truncation,
-    group_words,
     make_pattern,
     truncate,
 )
@@ -816,7 +815,9 @@ def test_mixtures_are_inner_products(rng):
         for S in (learned / model.scale_, hand_made.similarity(X))
     ]
     assert_allclose(*spread)
-    assert model.scale_ == find_scale(table, hand_made.encoder_, sparse.csr_array(X))
+    assert model.scale_ == _histogram.find_scale(
+        table, hand_made.encoder_, sparse.csr_array(X)
+    )
 
 
 def test_hand_made_similarity_is_chosen_by_the_samples(rng):
