@@ -189,8 +189,9 @@ def pose(X, y, graph):
     problem, triplets, margin, _ = learner._pose(
         X,
         check_relevance(y),
+        learner.queries_per_object,
         make_generator(0),
-        init=None,
+        init=learner.init,
         words=graph,
         advance=lambda name: False,
     )

@@ -92,12 +92,14 @@ class Validation:
         if gain > self.highest_gain:
             self.best, self.highest_gain = copy(), gain
 
-    def attributes(self) -> dict:
+    def attributes(self) -> dict[str, Any]:
         """Return `holdout_gain_`, `holdout_error_` and `holdout_results_`."""
         return self.judge.choose(caution=0.0, loss_at_1=0.0).attributes
 
 
-def _hold_out(relevance, n_per_object, rng, by_class):
+def _hold_out(
+    relevance: Relevance, n_per_object: int, rng: np.random.Generator, by_class: bool
+) -> np.ndarray:
     """Return some samples of each class or column.
 
     If there are too many samples, fewer are held out per class. With `by_class`, none

@@ -15,7 +15,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.choice import ChoiceMixin, warn_if_start_is_kept
@@ -106,16 +106,16 @@ class SimilarityMixin(DocLinkMixin):
             self, X, y, sample_weight=sample_weight, query_mask=query_mask
         )
 
-    def _check_rows(self, X, *, reset=False):
+    def _check_rows(self, X: MatrixLike, *, reset: bool = False) -> Matrix:
         """Return checked samples."""
         return check_rows(self, X, reset=reset)
 
-    def _check_items(self, X):
+    def _check_items(self, X: MatrixLike) -> Matrix:
         """Check items, which are of another width than queries in some learners."""
         return self._check_rows(X)
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
@@ -217,14 +217,14 @@ class EncodedSimilarityMixin(
         return as_configured(self.encoder_.items(self._check_items(X)))
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         """Return the number of columns of the encodings."""
         shape = (1, self.n_features_in_)
         is_sparse = get_tags(self).input_tags.sparse
         zeros = sparse.csr_array(shape) if is_sparse else np.zeros(shape)
         return self.encoder_.queries(zeros).shape[1]
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
@@ -260,9 +260,9 @@ class SimilarityLearner(
     0.76
     """
 
-    _parameter_constraints: dict = {}
+    _parameter_constraints: dict[str, Any] = {}
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         add_shared_attributes(cls)
 
@@ -306,7 +306,7 @@ class SimilarityLearner(
         """Return names of parameters that this form does not use, with the form."""
         return {}
 
-    def _refuse_unused(self):
+    def _refuse_unused(self) -> None:
         """Raise if a parameter without effect differs from its default."""
         defaults = signature(type(self)).parameters
         of_paper = getattr(self, "_paper_parameters", {})
@@ -318,7 +318,7 @@ class SimilarityLearner(
                     f"default, {default!r}."
                 )
 
-    def _read_sides(self, X, y):
+    def _read_sides(self, X: MatrixLike, y: TargetLike) -> tuple[Any, Relevance]:
         """Return checked rows and their relevance; documents follow the queries."""
         rows = self._check_rows(X, reset=True)
         if not isinstance(y, Judgements):
@@ -328,13 +328,13 @@ class SimilarityLearner(
             rows = self._stack(rows, y.documents)
         return rows, JudgedRelevance.of(y.relevance)
 
-    def _stack(self, rows, documents):
+    def _stack(self, rows: Matrix, documents: MatrixLike) -> Any:
         """Return checked queries on top of documents, which are checked as well."""
         return stack_rows(rows, self._check_rows(documents))
 
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
-    ) -> dict:
+    ) -> dict[str, Any]:
         """Return the fitted attributes, including `encoder_`.
 
         The rows are checked, and `relevance` holds a triplet. ``advance(name,
@@ -343,7 +343,7 @@ class SimilarityLearner(
         """
         raise NotImplementedError
 
-    def _learn_partitions(self, X, y) -> dict:
+    def _learn_partitions(self, X: Any, y: Any) -> dict[str, Any]:
         """Return the fitted attributes, learned from Dask collections."""
         raise TypeError(
             f"{type(self).__name__}.fit needs samples in memory, but X is a Dask "
@@ -351,7 +351,7 @@ class SimilarityLearner(
             "or a learner with `partial_fit`."
         )
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
@@ -403,12 +403,18 @@ class TripletLearner(SimilarityLearner):
         return self
 
     @abstractmethod
-    def _learn(self, X, relevance, advance, triplets=None) -> dict:
+    def _learn(
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        advance: Callable[..., bool],
+        triplets: np.ndarray | None = None,
+    ) -> dict[str, Any]:
         """Return the fitted attributes, as in :class:`SimilarityLearner`."""
 
 
 @contextmanager
-def replacing_state(estimator, *, afresh: bool = True) -> Iterator[None]:
+def replacing_state(estimator: Any, *, afresh: bool = True) -> Iterator[None]:
     """Keep the new state if the block succeeds; restore the old state if it fails.
 
     The state is every attribute except parameters and callbacks. With `afresh`, the
@@ -426,7 +432,7 @@ def replacing_state(estimator, *, afresh: bool = True) -> Iterator[None]:
         raise
 
 
-def _state(estimator):
+def _state(estimator: Any) -> dict[str, Any]:
     kept = KEPT_ATTRIBUTES | set(estimator.get_params(deep=False))
     return {
         name: value
@@ -435,18 +441,20 @@ def _state(estimator):
     }
 
 
-def _forget(estimator):
+def _forget(estimator: Any) -> None:
     for name in _state(estimator):
         delattr(estimator, name)
 
 
 @contextmanager
-def callback_steps(estimator, X, y) -> Iterator[Callable[..., bool]]:
+def callback_steps(estimator: Any, X: Any, y: Any) -> Iterator[Callable[..., bool]]:
     """Report a fit to its callbacks; yield a function that reports its steps."""
     context = estimator._init_callback_context(max_subtasks=None)
     context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
 
-    def advance(name, describe=None):
+    def advance(
+        name: str, describe: Callable[[], dict[str, Any]] | None = None
+    ) -> bool:
         """Report a finished step; return True if a callback asks to stop."""
         step = context.subcontext(task_name=name)
         step.call_on_fit_task_begin(estimator=estimator, X=X, y=y)

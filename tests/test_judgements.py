@@ -12,6 +12,7 @@ from sklearn_simlearn import (
     AngularBilinearRanker,
     ClassPosteriorSimilarity,
     HistogramRankSVM,
+    MemoryVectorQuery,
     QueryDocumentMap,
     SparseMahalanobisLearner,
     StartKeptWarning,
@@ -215,7 +216,7 @@ def test_vectors_with_nan_are_refused(learner, side, collection):
     message = (
         "documents of y are not valid. .*contains NaN" if side else "X contains NaN"
     )
-    for estimator in (model, CosineSimilarity()):
+    for estimator in (model, CosineSimilarity(), MemoryVectorQuery()):
         with pytest.raises(ValueError, match=message):
             estimator.fit(sides[0], Judgements(R, documents=sides[1]))
         assert not hasattr(estimator, "encoder_")

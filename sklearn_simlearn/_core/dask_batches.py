@@ -20,8 +20,9 @@ from sklearn_simlearn._core.dask import (
     stack,
 )
 from sklearn_simlearn._core.random import make_generator
-from sklearn_simlearn._core.relevance import DISTRACTOR, check_relevance
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import KEPT_ATTRIBUTES, num_samples, safe_indexing
+from sklearn_simlearn._core.targets import DISTRACTOR
 
 # Number of partitions that are shuffled together, and of the resulting batches. They
 # must fit into the memory of the whole cluster.

@@ -77,7 +77,7 @@ class Encoder:
            [ 6., 18.]])
     """
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.__module__.startswith("sklearn_simlearn."):
             storable(cls)
@@ -197,7 +197,9 @@ class Encodings:
         self._known: WeakKeyDictionary[Encoder, Matrix] = WeakKeyDictionary()
         self._values: WeakKeyDictionary[object, np.ndarray] = WeakKeyDictionary()
 
-    def value(self, owner: object, function: Callable) -> np.ndarray:
+    def value(
+        self, owner: object, function: Callable[[Matrix], np.ndarray]
+    ) -> np.ndarray:
         """Return `function` of the rows; computed once for each owner."""
         if self.twin is not None:
             return self.twin.value(owner, function)

@@ -1,20 +1,21 @@
 """Sets of samples that query together."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import column_or_1d
 
-from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.relevance import Relevance, Rows
 from sklearn_simlearn._core.rows import bounded_blocks, starts_run
 from sklearn_simlearn._core.sklearn import (
     as_configured,
     get_output_config,
     num_samples,
 )
+from sklearn_simlearn._core.targets import DISTRACTOR
 from sklearn_simlearn._core.typing import Matrix
 
 # Number of members of small sets that are compared at a time.
@@ -87,7 +88,7 @@ def read_groups(groups: ArrayLike | None, n_samples: int) -> Sets:
     return _sort_into_sets(groups, np.arange(n_samples))
 
 
-def name_sets(estimator, M: Matrix, groups: ArrayLike | None) -> Matrix:
+def name_sets(estimator: object, M: Matrix, groups: ArrayLike | None) -> Any:
     """Return encoded sets; as a frame with their names, if pandas output is set.
 
     Scikit-learn would use the index of `X`, which has other rows.
@@ -134,7 +135,7 @@ def read_query_groups(groups: ArrayLike | None, can_query: np.ndarray) -> Sets:
 
 
 def set_relevance(
-    relevance: Relevance, sets: Sets, items, *, graded: bool = False
+    relevance: Relevance, sets: Sets, items: Rows, *, graded: bool = False
 ) -> np.ndarray:
     """Return the relevance of items to sets: the minimum over the members.
 
@@ -199,7 +200,7 @@ def draw_sets(
     return Sets(kinds.rows[used], first)
 
 
-def _sort_into_sets(group, rows):
+def _sort_into_sets(group: np.ndarray, rows: np.ndarray) -> Sets:
     """Return one set per group, in sorted order; rows keep their order in a set."""
     try:
         order = np.argsort(group, kind="stable")
@@ -213,17 +214,17 @@ def _sort_into_sets(group, rows):
     return Sets(rows[order], np.append(first, len(rows)), group[first])
 
 
-def _check_groups(groups, n_samples):
-    groups = column_or_1d(groups)
-    if len(groups) != n_samples:
+def _check_groups(groups: ArrayLike, n_samples: int) -> np.ndarray:
+    names: np.ndarray = column_or_1d(groups)
+    if len(names) != n_samples:
         raise ValueError(
-            f"groups and X must have the same number of samples; got {len(groups)} and "
+            f"groups and X must have the same number of samples; got {len(names)} and "
             f"{n_samples}."
         )
-    return groups
+    return names
 
 
-def _is_missing(groups):
+def _is_missing(groups: np.ndarray) -> np.ndarray:
     if groups.dtype.kind not in "fO":
         return np.zeros(len(groups), dtype=bool)
     return np.array([group is None or group != group for group in groups], dtype=bool)

@@ -88,7 +88,7 @@ def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarra
     D = canonical_csr(D) if sparse.issparse(D) else np.asarray(D)
     postings = None
 
-    def products(Q):
+    def products(Q: Matrix) -> np.ndarray:
         nonlocal postings
         if not sparse.issparse(Q):
             return safe_sparse_dot(np.asarray(Q), D.T, dense_output=True)

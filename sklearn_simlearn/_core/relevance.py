@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -20,10 +21,14 @@ from sklearn_simlearn._core.sklearn import get_chunk_n_rows
 from sklearn_simlearn._core.targets import (
     DISTRACTOR,
     PairwiseRelevance,
+    TargetLike,
     as_array,
     read_labels,
 )
+from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn._core.warn import warn_user
+
+Rows: TypeAlias = slice | np.ndarray  # numbers of samples
 
 # Products of weights outside these bounds exceed the range of a double.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-150, 1e150
@@ -49,7 +54,7 @@ class Relevance(ABC):
         """Return the positive weight of each sample in each class, column or object."""
 
     @abstractmethod
-    def block(self, queries, items) -> np.ndarray:
+    def block(self, queries: Rows, items: Rows) -> np.ndarray:
         """Return 1 for relevant items, 0 for irrelevant items and -1 for junk.
 
         Parameters
@@ -64,7 +69,7 @@ class Relevance(ABC):
         """
 
     @abstractmethod
-    def graded_block(self, queries, items) -> np.ndarray:
+    def graded_block(self, queries: Rows, items: Rows) -> np.ndarray:
         """Return `block` as float64, with weights instead of 1 if `y` has weights."""
 
     @abstractmethod
@@ -83,10 +88,10 @@ class Relevance(ABC):
         """Number the samples; those with the same relevant samples share a number."""
 
     @abstractmethod
-    def take(self, rows) -> "Relevance":
+    def take(self, rows: Rows) -> "Relevance":
         """Return the relevance among some of the samples."""
 
-    def items_of(self, X):
+    def items_of(self, X: Matrix) -> Matrix:
         """Return the rows of `X` that are searched."""
         return X
 
@@ -184,36 +189,36 @@ class LabelRelevance(Relevance):
         self.labels = labels
         self.classes = classes
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def can_query(self):
+    def can_query(self) -> np.ndarray:
         return self.labels != DISTRACTOR
 
     @cached_property
-    def memberships(self):
+    def memberships(self) -> sparse.csr_array:
         return one_hot(self.labels)
 
-    def block(self, queries, items):
+    def block(self, queries: Rows, items: Rows) -> np.ndarray:
         query_labels = self.labels[queries, None]
         relevant = query_labels == self.labels[items]
         relevant &= query_labels != DISTRACTOR
         return relevant.view(np.int8)
 
-    def graded_block(self, queries, items):
+    def graded_block(self, queries: Rows, items: Rows) -> np.ndarray:
         return self.block(queries, items).astype(np.float64)
 
-    def objects(self):
+    def objects(self) -> np.ndarray:
         return self.labels.copy()
 
-    def kinds(self):
+    def kinds(self) -> np.ndarray:
         return self.labels
 
-    def take(self, rows):
+    def take(self, rows: Rows) -> "LabelRelevance":
         return LabelRelevance(self.labels[rows], self.classes)
 
-    def _judge_queries(self):
+    def _judge_queries(self) -> tuple[np.ndarray, np.ndarray]:
         # The count at place 0 is that of the distractors.
         size = np.bincount(self.labels + 1)[self.labels + 1]
         is_query = self.can_query & (size > 1) & (size < len(self))
@@ -236,23 +241,23 @@ class ColumnRelevance(Relevance):
         self._memberships = memberships
         self.junk = junk
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.memberships.shape[0]
 
     @property
-    def memberships(self):
+    def memberships(self) -> sparse.csr_array:
         return self._memberships
 
     @cached_property
-    def _is_member(self):
+    def _is_member(self) -> sparse.csr_array:
         """Memberships without weights, so that products cannot underflow."""
         return self.memberships.sign()
 
     @property
-    def can_query(self):
+    def can_query(self) -> np.ndarray:
         return np.diff(self.memberships.indptr) > 0
 
-    def block(self, queries, items):
+    def block(self, queries: Rows, items: Rows) -> np.ndarray:
         members = self._is_member[queries]
         shared = (members @ self._is_member[items].T).toarray()
         relevance = (shared > 0).view(np.int8)
@@ -261,32 +266,28 @@ class ColumnRelevance(Relevance):
             relevance[junk & (relevance == 0)] = -1
         return relevance
 
-    def graded_block(self, queries, items):
+    def graded_block(self, queries: Rows, items: Rows) -> np.ndarray:
         """Return `block` with the sum of products of weights over shared columns."""
         relevance = self.block(queries, items).astype(np.float64)
         shared = self.memberships[queries] @ self.memberships[items].T
         np.copyto(relevance, shared.toarray(), where=relevance > 0)
         return relevance
 
-    def objects(self):
+    def objects(self) -> np.ndarray:
         n_columns = self.memberships.shape[1]
-        graph = sparse.block_array(
-            [
-                [None, self.memberships],
-                [sparse.csr_array((n_columns, len(self))), None],
-            ]
-        )
+        nothing = sparse.csr_array((n_columns, len(self)))
+        graph = sparse.block_array([[None, self.memberships], [nothing, None]])
         return _number_components(graph, self.can_query)
 
-    def kinds(self):
+    def kinds(self) -> np.ndarray:
         return number_patterns(self.memberships)
 
-    def take(self, rows):
+    def take(self, rows: Rows) -> "ColumnRelevance":
         return ColumnRelevance(
             self.memberships[rows], None if self.junk is None else self.junk[rows]
         )
 
-    def _judge_queries(self):
+    def _judge_queries(self) -> tuple[np.ndarray, np.ndarray]:
         n_samples, n_columns = self.memberships.shape
         members = np.bincount(self.memberships.indices, minlength=n_columns)
         largest = self._is_member.multiply(members).max(axis=1).toarray().ravel()
@@ -312,21 +313,21 @@ class PairRelevance(Relevance):
     def __init__(self, pairs: sparse.csr_array):
         self.pairs = pairs
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.pairs.shape[0]
 
     @cached_property
-    def can_query(self):
+    def can_query(self) -> np.ndarray:
         return count_per_row(self.pairs, self.pairs.data > 0) > 0
 
     @cached_property
-    def memberships(self):
+    def memberships(self) -> sparse.csr_array:
         return one_hot(self.objects())
 
-    def block(self, queries, items):
+    def block(self, queries: Rows, items: Rows) -> np.ndarray:
         return np.sign(self.graded_block(queries, items)).astype(np.int8)
 
-    def graded_block(self, queries, items):
+    def graded_block(self, queries: Rows, items: Rows) -> np.ndarray:
         relevance = self.pairs[queries][:, items].toarray()
         relevance[relevance < 0] = -1
         samples = np.arange(len(self))
@@ -334,28 +335,28 @@ class PairRelevance(Relevance):
         relevance[(query == item) & self.can_query[query]] = 1
         return relevance
 
-    def objects(self):
+    def objects(self) -> np.ndarray:
         links = self.pairs.maximum(0)
         linked = self.can_query.copy()
         linked[self.pairs.indices[self.pairs.data > 0]] = True
         return _number_components(links, linked)
 
-    def kinds(self):
+    def kinds(self) -> np.ndarray:
         # The sample itself is included, since it is relevant to others of its kind.
         itself = sparse.diags_array(self.can_query.astype(np.float64))
         return number_patterns(canonical_csr(self.pairs.maximum(0) + itself))
 
-    def take(self, rows):
+    def take(self, rows: Rows) -> "PairRelevance":
         return PairRelevance(self.pairs[rows][:, rows])
 
-    def _judge_queries(self):
+    def _judge_queries(self) -> tuple[np.ndarray, np.ndarray]:
         n_listed = np.diff(self.pairs.indptr)  # relevant or junk
         is_query = self.can_query & (n_listed < len(self) - 1)
         return is_query, np.zeros(len(self), dtype=bool)
 
 
 def check_relevance(
-    y, *, n_samples: int | None = None, has_database: bool = False
+    y: TargetLike, *, n_samples: int | None = None, has_database: bool = False
 ) -> Relevance:
     """Check `y` and return the relevance of samples to each other.
 
@@ -384,21 +385,21 @@ def check_relevance(
             "must be labels, a relevance matrix or PairwiseRelevance. To split the "
             "queries, use KFold."
         )
-    if not (sparse.issparse(y) or isinstance(y, PairwiseRelevance)):
-        y = as_array(y)
-    if n_samples is not None and y.shape[0] != n_samples:
+    is_array = not (sparse.issparse(y) or isinstance(y, PairwiseRelevance))
+    target: Any = as_array(y) if is_array else y
+    if n_samples is not None and target.shape[0] != n_samples:
         raise ValueError(
-            f"y and X must have the same number of samples; got {y.shape[0]} and "
+            f"y and X must have the same number of samples; got {target.shape[0]} and "
             f"{n_samples}."
         )
-    if isinstance(y, PairwiseRelevance):
-        return PairRelevance(y.matrix)
-    if y.ndim == 1:
-        return LabelRelevance(*read_labels(y))
-    return _read_matrix(y, has_database)
+    if isinstance(target, PairwiseRelevance):
+        return PairRelevance(target.matrix)
+    if target.ndim == 1:
+        return LabelRelevance(*read_labels(target))
+    return _read_matrix(target, has_database)
 
 
-def stack_targets(first, second):
+def stack_targets(first: TargetLike, second: TargetLike) -> Matrix:
     """Concatenate two targets: labels with labels, matrices with matrices."""
     if isinstance(first, Judgements) or isinstance(second, Judgements):
         raise ValueError("Judgements contain the documents to search in.")
@@ -408,28 +409,29 @@ def stack_targets(first, second):
             "and the database into one X and one PairwiseRelevance, and choose the "
             "queries by query_mask."
         )
-    if not (sparse.issparse(first) or sparse.issparse(second)):
-        first, second = as_array(first), as_array(second)
-    if first.ndim != second.ndim or first.shape[1:] != second.shape[1:]:
+    is_sparse = sparse.issparse(first) or sparse.issparse(second)
+    pair: list[Any] = [first, second]
+    a, b = pair if is_sparse else map(as_array, pair)
+    if a.ndim != b.ndim or a.shape[1:] != b.shape[1:]:
         raise ValueError(
             "The targets of the queries and of the database must be of one kind; got "
-            f"shapes {first.shape} and {second.shape}. Give labels for both, or two "
-            "relevance matrices with the same columns."
+            f"shapes {a.shape} and {b.shape}. Give labels for both, or two relevance "
+            "matrices with the same columns."
         )
-    if sparse.issparse(first) or sparse.issparse(second):
-        return sparse.vstack([first, second], format="csr")
-    if (first.dtype.kind in "OUS") != (second.dtype.kind in "OUS"):
+    if is_sparse:
+        return sparse.vstack([a, b], format="csr")
+    if (a.dtype.kind in "OUS") != (b.dtype.kind in "OUS"):
         raise ValueError(
             "The labels of the queries and of the database must be of one type; got "
-            f"{first.dtype} and {second.dtype}."
+            f"{a.dtype} and {b.dtype}."
         )
-    return np.concatenate([first, second])
+    return np.concatenate([a, b])
 
 
 # -- matrices --
 
 
-def _read_matrix(y, has_database):
+def _read_matrix(y: Matrix, has_database: bool) -> ColumnRelevance:
     if not sparse.issparse(y) and y.shape[1] == 1:
         raise ValueError(
             "y has a single column, which is ambiguous: pass y.ravel() if it holds "
@@ -462,7 +464,7 @@ def _read_matrix(y, has_database):
     return ColumnRelevance(memberships, junk if junk.nnz else None)
 
 
-def _question_square(y):
+def _question_square(y: sparse.csr_array) -> None:
     """Raise if a matrix looks like pairs of samples; warn if it may be one."""
     looks_pairwise = (y != y.T).nnz == 0 or (y.diagonal() > 0).all()
     n_samples = y.shape[0]
@@ -482,11 +484,11 @@ def _question_square(y):
 # -- helpers --
 
 
-def _have_both(relevance):
+def _have_both(relevance: np.ndarray) -> np.ndarray:
     return (relevance > 0).any(axis=1) & (relevance == 0).any(axis=1)
 
 
-def _number_components(graph, linked):
+def _number_components(graph: sparse.csr_array, linked: np.ndarray) -> np.ndarray:
     """Number the connected components of the first nodes of a graph, without gaps."""
     _, component = connected_components(graph, directed=False)
     objects = np.full(len(linked), DISTRACTOR, dtype=np.int64)

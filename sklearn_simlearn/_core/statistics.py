@@ -75,6 +75,6 @@ def say_p(p: float) -> str:
     return "< 0.0001" if p < 1e-4 else f"= {p:.2g}"
 
 
-def _known(values):
+def _known(values: ArrayLike) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     return values[~np.isnan(values)]

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from copy import copy
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array
 
@@ -25,16 +26,16 @@ N_REDRAWS = 20
 MAX_REFUSED = 1_000_000
 
 
-def check_triplets(triplets, n_samples: int) -> np.ndarray:
+def check_triplets(triplets: ArrayLike, n_samples: int) -> np.ndarray:
     """Check triplets of row numbers of X and return them as int64."""
-    triplets = check_array(triplets, dtype=None, input_name="triplets")
-    if triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+    checked = check_array(triplets, dtype=None, input_name="triplets")
+    if checked.shape[1] != 3 or checked.dtype.kind not in "iu":
         raise ValueError(
             "triplets must be integers of shape (n_triplets, 3); got "
-            f"{triplets.dtype} of shape {triplets.shape}."
+            f"{checked.dtype} of shape {checked.shape}."
         )
-    check_row_numbers(triplets, n_samples, "triplets")
-    return np.ascontiguousarray(triplets, dtype=np.int64)
+    check_row_numbers(checked, n_samples, "triplets")
+    return np.ascontiguousarray(checked, dtype=np.int64)
 
 
 def judge_triplets(triplets: np.ndarray, n_samples: int) -> JudgedRelevance:
@@ -64,7 +65,9 @@ def take_triplets(triplets: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return taken[(taken >= 0).all(axis=1)]
 
 
-def triplet_sampler(relevance: Relevance, *, threshold: float = 0.0):
+def triplet_sampler(
+    relevance: Relevance, *, threshold: float = 0.0
+) -> "LabelTriplets | ColumnTriplets | PairTriplets":
     """Return a sampler of (query, relevant, irrelevant) triplets.
 
     Parameters
@@ -108,7 +111,7 @@ class LabelTriplets:
         self.size = size[index]
         self.queries = np.flatnonzero(relevance.find_queries())
 
-    def draw(self, n_triplets, rng):
+    def draw(self, n_triplets: int, rng: np.random.Generator) -> np.ndarray:
         query = self.queries[rng.integers(len(self.queries), size=n_triplets)]
         start, size = self.start[query], self.size[query]
         # Another sample of the class: one of size - 1 places, without the query's.
@@ -117,7 +120,9 @@ class LabelTriplets:
         negative, _ = self.draw_negatives(query, rng)
         return np.column_stack([query, self.order[positive], negative])
 
-    def draw_negatives(self, query, rng):
+    def draw_negatives(
+        self, query: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return a negative for each query, and whether there is one."""
         start, size = self.start[query], self.size[query]
         # A sample outside of the class, whose places are skipped.
@@ -129,17 +134,19 @@ class LabelTriplets:
 class _RedrawnNegatives(ABC):
     """Negatives that are drawn from all samples until they are irrelevant."""
 
-    def __init__(self, n_samples, items=None):
+    def __init__(self, n_samples: int, items: np.ndarray | None = None):
         self.n_samples = n_samples
         self.items = np.arange(n_samples) if items is None else items
-        self.irrelevant = {}
+        self.irrelevant: dict[int, np.ndarray] = {}
         self.no_irrelevant = np.zeros(n_samples, dtype=bool)
 
     @abstractmethod
-    def is_irrelevant(self, query, item):
+    def is_irrelevant(self, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         """Return a mask, True if the item is irrelevant to the query."""
 
-    def draw_negatives(self, query, rng):
+    def draw_negatives(
+        self, query: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return a negative for each query, and whether there is one."""
         negative = np.zeros(len(query), dtype=np.intp)
         todo = np.flatnonzero(~self.no_irrelevant[query])
@@ -155,7 +162,7 @@ class _RedrawnNegatives(ABC):
                 negative[i] = choices[rng.integers(len(choices))]
         return negative, ~self.no_irrelevant[query]
 
-    def _irrelevant_to(self, query):
+    def _irrelevant_to(self, query: int) -> np.ndarray:
         if query not in self.irrelevant:
             queries = np.full(len(self.items), query)
             is_irrelevant = self.is_irrelevant(queries, self.items)
@@ -205,7 +212,7 @@ class ColumnTriplets(_RedrawnNegatives):
         self.mass = weight * self.others
         self.mass_up_to = np.cumsum(self.mass)
 
-    def draw(self, n_triplets, rng):
+    def draw(self, n_triplets: int, rng: np.random.Generator) -> np.ndarray:
         kept, n_kept = [], 0
         while n_kept < n_triplets:
             query, positive = self._draw_pairs(n_triplets - n_kept, rng)
@@ -216,19 +223,19 @@ class ColumnTriplets(_RedrawnNegatives):
                 self._leave_out_queries()
         return np.concatenate(kept)
 
-    def is_irrelevant(self, query, item):
+    def is_irrelevant(self, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         irrelevant = ~self._is_relevant(query, item) & (query != item)
         if self.junk is not None:
             irrelevant &= _row_products(self.is_member, query, self.junk, item) == 0
         return irrelevant
 
-    def _is_relevant(self, query, item):
+    def _is_relevant(self, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         if self.threshold == 0:
             return _row_products(self.is_member, query, self.is_member, item) > 0
         joint = _row_products(self.scaled, query, self.scaled, item)
         return joint > self.threshold
 
-    def _draw_pairs(self, n_pairs, rng):
+    def _draw_pairs(self, n_pairs: int, rng: np.random.Generator) -> np.ndarray:
         kept, n_kept, n_refused = [], 0, 0
         while n_kept < n_pairs:
             size = max(n_pairs - n_kept, 1000)
@@ -250,7 +257,7 @@ class ColumnTriplets(_RedrawnNegatives):
                 )
         return np.concatenate(kept, axis=1)[:, :n_pairs]
 
-    def _draw_others(self, entry, u):
+    def _draw_others(self, entry: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Draw another entry of the same column for each entry, by weight."""
         column = self.column[entry]
         first, last = self.column_start[column], self.column_start[column + 1] - 1
@@ -260,7 +267,7 @@ class ColumnTriplets(_RedrawnNegatives):
         # By rounding, u may be outside the column, or select the last entry itself.
         return np.clip(other, first, np.where(entry == last, last - 1, last))
 
-    def _leave_out_queries(self):
+    def _leave_out_queries(self) -> None:
         """Exclude queries that have no irrelevant sample from later draws."""
         self.mass[self.no_irrelevant[self.row]] = 0
         if not self.mass.any():
@@ -289,7 +296,7 @@ class PairTriplets(_RedrawnNegatives):
         # Relative to the largest weight of the query, so that sums cannot overflow.
         self.weight_up_to = np.cumsum(links.data / largest[row])
 
-    def draw(self, n_triplets, rng):
+    def draw(self, n_triplets: int, rng: np.random.Generator) -> np.ndarray:
         query = self.queries[rng.integers(len(self.queries), size=n_triplets)]
         start, end = self.start[query], self.end[query]
         low = np.where(start > 0, self.weight_up_to[start - 1], 0)
@@ -299,12 +306,12 @@ class PairTriplets(_RedrawnNegatives):
         negative, _ = self.draw_negatives(query, rng)
         return np.column_stack([query, positive, negative])
 
-    def is_irrelevant(self, query, item):
+    def is_irrelevant(self, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         value = np.asarray(self.pairs[query, item]).ravel()
         return (value == 0) & (query != item)
 
 
-def _drop_weak_pairs(relevance, threshold):
+def _drop_weak_pairs(relevance: PairRelevance, threshold: float) -> PairRelevance:
     strong = copy(relevance)
     strong.pairs = relevance.pairs.copy()
     weak = (strong.pairs.data > 0) & (strong.pairs.data <= threshold)
@@ -314,13 +321,17 @@ def _drop_weak_pairs(relevance, threshold):
     return strong
 
 
-def _probabilities(memberships, total):
+def _probabilities(
+    memberships: sparse.csr_array, total: np.ndarray
+) -> sparse.csr_array:
     """Return rows whose inner products are the joint probabilities of pairs."""
     # Square roots first, since the products of sums may exceed the range of a double.
     scale = np.sqrt(np.maximum(total, np.finfo(float).tiny)) * np.sqrt(total.sum())
     return memberships @ sparse.diags_array(1 / scale)
 
 
-def _row_products(A, rows_A, B, rows_B):
+def _row_products(
+    A: sparse.csr_array, rows_A: np.ndarray, B: sparse.csr_array, rows_B: np.ndarray
+) -> np.ndarray:
     """Return <A_i, B_j> for pairs of rows of two CSR arrays."""
     return np.asarray(A[rows_A].multiply(B[rows_B]).sum(axis=1)).ravel()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn._core.counts import CountsMixin
@@ -31,6 +32,7 @@ from sklearn_simlearn.histogram._table import (
     find_truncation,
     make_pattern,
 )
+from sklearn_simlearn.similarities._hand_made import HandMadeSimilarity
 
 # Shares of the hand-made similarity that the hold-out tries.
 SHARES = (0.0, 0.25, 0.5, 0.75)
@@ -216,7 +218,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
     0.83
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "penalty": [StrOptions({"shared", "l2"})],
         "loss": [StrOptions({"max", "pairwise", "auto"})],
@@ -332,11 +334,9 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
 
     def _learn(
         self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
-    ) -> dict:
-        # The only valid string is "auto".
-        n = self.truncation
-        if isinstance(n, str):
-            n = find_truncation(X)
+    ) -> dict[str, Any]:
+        is_auto = isinstance(self.truncation, str)  # the only valid string
+        n = find_truncation(X) if is_auto else int(self.truncation)
         pattern = make_pattern(self.weight_pattern, n)
 
         # From here on, the inputs are valid. Kernels do not check them.
@@ -355,17 +355,23 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             )
             if learned["weights_"].any():
                 return learned | choice.attributes
-        start = {
+        return {
             "encoder_": hand_made.encoder_,
             "hand_made_": hand_made,
             "share_": 1.0,
             "loss_": None,
             "n_iter_": 1,  # scikit-learn requires at least one
+            **choice.attributes,
         }
-        return start | choice.attributes
 
     def _path(
-        self, X, relevance, pattern, hand_made, train, rng
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        pattern: np.ndarray,
+        hand_made: HandMadeSimilarity,
+        train: np.ndarray,
+        rng: np.random.Generator,
     ) -> Iterator[tuple[Any, Encoder]]:
         """Yield the candidates, each with the encoder that it learns from some rows."""
         X, relevance = X[train], relevance.take(train)
@@ -385,12 +391,20 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             for share in SHARES:
                 yield Candidate(loss, share), mix(learned, start, share)
 
-    def _learn_weights(self, X, relevance, pattern, candidate, hand_made, advance):
+    def _learn_weights(
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        pattern: np.ndarray,
+        candidate: Candidate,
+        hand_made: HandMadeSimilarity | None,
+        advance: Callable[..., bool],
+    ) -> dict[str, Any]:
         """Return the fitted attributes, with weights learned from all samples."""
         queries = np.flatnonzero(relevance.find_queries())
         solver = self._pose(X, relevance, queries, pattern, candidate.loss)
 
-        def describe():
+        def describe() -> dict[str, Any]:
             start = None if hand_made is None else hand_made.encoder_
             table, scale, encoder = self._encode(solver, start, X)
             if start is not None:
@@ -411,18 +425,15 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
                 "n_iter_": solver.n_iter,
             }
 
-        if not solver.solve(
-            self.tol, self.max_iter, partial(advance, "pass", describe)
-        ):
+        tol, report = self.tol, partial(advance, "pass", describe)
+        if not solver.solve(tol, self.max_iter, report):
             warn_user(
                 f"The duality gap is {solver.gap:.2g} of the objective after "
-                f"max_iter={self.max_iter} passes, above tol={self.tol}. Increase "
+                f"max_iter={self.max_iter} passes, above tol={tol}. Increase "
                 "max_iter, tol or alpha.",
                 ConvergenceWarning,
             )
-        elif (
-            self.holdout is None and not solver.best.any() and solver.is_done(self.tol)
-        ):
+        elif self.holdout is None and not solver.best.any() and solver.is_done(tol):
             warn_user(
                 "No weights are better than 0, so every similarity is 0: with "
                 f'loss="{candidate.loss}", no weights rank relevant items above '
@@ -431,7 +442,14 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             )
         return describe()
 
-    def _pose(self, X, relevance, queries, pattern, loss) -> Solver:
+    def _pose(
+        self,
+        X: Matrix,
+        relevance: Relevance,
+        queries: np.ndarray,
+        pattern: np.ndarray,
+        loss: str,
+    ) -> Solver:
         return pose(
             X,
             relevance,
@@ -446,7 +464,9 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
             n_threads=count_threads(self.n_jobs),
         )
 
-    def _encode(self, solver, start, X) -> tuple[WeightTable, float, Encoder]:
+    def _encode(
+        self, solver: Solver, start: Encoder | None, X: Matrix
+    ) -> tuple[WeightTable, float, Encoder]:
         """Return the table, its scale, and its encoder with the spread of the start."""
         problem = solver.problem
         table = WeightTable(
@@ -460,7 +480,7 @@ class HistogramRankSVM(CountsMixin, PaperFormMixin, SimilarityLearner):
         scale = find_scale(table, start, X)
         return table, scale, Rescaled(table, 1 / scale)
 
-    def _check_rows(self, X, *, reset=False):
+    def _check_rows(self, X: MatrixLike, *, reset: bool = False) -> sparse.csr_array:
         return canonical_csr(super()._check_rows(X, reset=reset))
 
 
@@ -473,7 +493,7 @@ def find_scale(learned: Encoder, start: Encoder, X: Matrix) -> float:
     return spread / start_spread if spread > 0 and start_spread > 0 else 1.0
 
 
-def _find_spread(S):
+def _find_spread(S: np.ndarray) -> float:
     """Return the standard deviation over all items except the query."""
     others = S[~np.eye(len(S), dtype=bool)].reshape(len(S), -1)
     return float(np.sqrt(others.var(axis=1, dtype=np.float64).mean()))

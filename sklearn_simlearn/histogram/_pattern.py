@@ -3,16 +3,21 @@
 import warnings
 from collections.abc import Iterator
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
+from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn.histogram._table import make_pattern
 from sklearn_simlearn.model_selection import ObjectKFold
 
 
-def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray]]:
+def merge_bins(
+    estimator: Any, X: MatrixLike, y: TargetLike, n_bins: int, cv: Any
+) -> list[tuple[float, np.ndarray]]:
     """Merge bins of pairs of counts; see `HistogramRankSVM.search_weight_pattern`."""
     if not isinstance(estimator.truncation, Integral):
         raise ValueError(
@@ -22,7 +27,7 @@ def merge_bins(estimator, X, y, n_bins: int, cv) -> list[tuple[float, np.ndarray
     if isinstance(cv, Integral):
         cv = ObjectKFold(cv)
 
-    def judge(pattern):
+    def judge(pattern: np.ndarray) -> float:
         learner = clone(estimator).set_params(weight_pattern=pattern, holdout=None)
         with warnings.catch_warnings():
             # A pattern with which nothing can be learned has a low score.

@@ -4,13 +4,15 @@ Notation and equation labels are those of doc/learners/histogram.rst.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import gen_batches
 
-from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import count_indices
+from sklearn_simlearn._core.targets import DISTRACTOR
 from sklearn_simlearn.histogram._histogram_fast import Words, ascend, find_cuts
 from sklearn_simlearn.histogram._table import (
     Counts,
@@ -19,6 +21,9 @@ from sklearn_simlearn.histogram._table import (
     invert,
     truncate,
 )
+
+# Shape of a table of gains: (n_groups, n_counts, n_counts).
+Shape: TypeAlias = tuple[int, int, int]
 
 # (histogram-prior)  Scale of the weight of a rare bin, and of the part that all groups
 # share.
@@ -53,14 +58,23 @@ class Search:
     factor : ndarray of shape (n_items,)
         Length normalisation: factor of the gains of each item.
 
-    shape : tuple (n_groups, n_counts, n_counts)
+    shape : Shape
         Shape of the gains.
 
     n_threads : int
         Number of threads.
     """
 
-    def __init__(self, counts, group, relevance, queries, factor, shape, n_threads):
+    def __init__(
+        self,
+        counts: Counts,
+        group: np.ndarray,
+        relevance: Relevance,
+        queries: np.ndarray,
+        factor: np.ndarray,
+        shape: Shape,
+        n_threads: int,
+    ):
         self.counts = counts
         self.group = group
         self.relevance = relevance
@@ -83,7 +97,9 @@ class Search:
             n_pairs[batch] = weight * np.count_nonzero(relevant == 0, axis=1)
         return n_pairs
 
-    def cut(self, gain, pairwise):
+    def cut(
+        self, gain: np.ndarray, pairwise: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the loss of each query at these gains, and its supporting plane."""
         n_queries = len(self.queries)
         value, offset = np.empty((2, n_queries))
@@ -108,7 +124,7 @@ class Search:
         return value, offset, cuts
 
 
-def count_words(counts: Counts, group: np.ndarray, shape: tuple) -> np.ndarray:
+def count_words(counts: Counts, group: np.ndarray, shape: Shape) -> np.ndarray:
     """Return, for each item, the number of words by group and count."""
     n_items, (n_groups, n_counts, _) = len(counts.indptr) - 1, shape
     totals = np.empty((n_items, n_groups * n_counts), dtype=np.int32)
@@ -171,7 +187,7 @@ class Problem:
         slopes = [search.cut(zero, True)[2] for search in searches]
         self.mean_difference = np.concatenate(slopes)
 
-    def cut(self, gain):
+    def cut(self, gain: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the losses, and the offsets and slopes of their supporting planes."""
         parts = [search.cut(gain, self.pairwise) for search in self.searches]
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
@@ -222,8 +238,9 @@ def pose(
     n_threads : int
         Number of threads.
     """
-    n_words, shape = X.shape[1], (n_word_groups, *pattern.shape)
-    counts = truncate(X, len(pattern) - 1)
+    n_words, n_counts = X.shape[1], len(pattern)
+    shape = n_word_groups, n_counts, n_counts
+    counts = truncate(X, n_counts - 1)
     mean_length = float(counts.counts.sum(dtype=np.int64) / X.shape[0])
     factor = find_length_factors(counts, length_slope, mean_length)
     if cross_fit == "auto":
@@ -380,7 +397,7 @@ class Solver:
         # With few planes, the full step to their minimum is too long.
         self.theta = (self.best + minimum) / 2
 
-    def _add(self, planes, offset):
+    def _add(self, planes: np.ndarray, offset: np.ndarray) -> None:
         """Store one plane per query in an empty slot, or in the slot of least mass.
 
         The old plane of the slot is merged with the next plane. Their mean, weighted by

@@ -6,8 +6,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from sklearn_simlearn._core.relevance import DISTRACTOR, Relevance
+from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.targets import DISTRACTOR
 from sklearn_simlearn._folds import MIN_CLASSES, Fold, shuffle_within
 from sklearn_simlearn._holdout import START, Judge
 from sklearn_simlearn.similarities import (
@@ -16,6 +17,7 @@ from sklearn_simlearn.similarities import (
     CosineSimilarity,
     NegativeEvidenceSimilarity,
 )
+from sklearn_simlearn.similarities._hand_made import HandMadeSimilarity
 
 # Largest number of samples of each half that query each other.
 MAX_COMPARED = 1000
@@ -23,7 +25,7 @@ MAX_COMPARED = 1000
 
 def choose_hand_made(
     X: sparse.csr_array, relevance: Relevance, max_count: int, rng: np.random.Generator
-):
+) -> HandMadeSimilarity:
     """Return the hand-made similarity that ranks the samples best; do not fit it.
 
     Hand-made similarities do not learn from labels, so they can be compared on the
@@ -46,17 +48,19 @@ def choose_hand_made(
     return candidates[judge.choose().candidate or 0]
 
 
-def fit_hand_made(hand_made, X: sparse.csr_array):
+def fit_hand_made(
+    hand_made: HandMadeSimilarity, X: sparse.csr_array
+) -> HandMadeSimilarity:
     """Return a fitted copy. Do not warn if idf has no effect."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return clone(hand_made).fit(X)
 
 
-def _list_hand_made(X, max_count):
+def _list_hand_made(X: sparse.csr_array, max_count: int) -> list[HandMadeSimilarity]:
     """Return the similarities to choose from; the first is the default start."""
     has_idf = Start.fit(X).idf is not None
-    similarities = [
+    similarities: list[HandMadeSimilarity] = [
         CosineSimilarity(use_idf=False),
         NegativeEvidenceSimilarity(use_idf=has_idf),
         AsymmetricSimilarity(max_count=max_count),
@@ -68,7 +72,7 @@ def _list_hand_made(X, max_count):
     return similarities
 
 
-def _halve_in_pairs(objects, rng):
+def _halve_in_pairs(objects: np.ndarray, rng: np.random.Generator) -> list[Fold]:
     """Return folds of two halves of every class; classes of two samples stay together.
 
     Samples are assigned in pairs, so that almost every sample has another one of its

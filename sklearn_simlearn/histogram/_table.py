@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import gen_batches
 
@@ -78,7 +79,7 @@ def invert(counts: Counts, n_words: int) -> tuple[np.ndarray, np.ndarray]:
     return columns.indptr.astype(np.int64), postings
 
 
-def make_pattern(weight_pattern, n: int) -> np.ndarray:
+def make_pattern(weight_pattern: ArrayLike | str | None, n: int) -> np.ndarray:
     """Return the bin of each pair of counts, numbered from 0."""
     pattern = np.arange((n + 1) ** 2).reshape(n + 1, n + 1)
     if isinstance(weight_pattern, str):  # "symmetric"
@@ -206,14 +207,21 @@ class WeightTable(Encoder):
         return sum_entries(values, counts.indptr)
 
 
-def _assemble(X, n, data, columns, indptr, more):
+def _assemble(
+    X: Matrix,
+    n: int,
+    data: np.ndarray,
+    columns: np.ndarray,
+    indptr: np.ndarray,
+    more: list[np.ndarray],
+) -> sparse.csr_array:
     """Return CSR rows with n columns per word, then the columns `more`."""
     shape = X.shape[0], n * X.shape[1]
     rows = sparse.csr_array((data, columns, indptr), shape=shape)
     return side_by_side(rows, np.column_stack(more))
 
 
-def _index_type(largest):
+def _index_type(largest: int) -> type[np.signedinteger]:
     """Return the narrowest index type that holds a number."""
     return np.int32 if largest < 2**31 else np.int64
 

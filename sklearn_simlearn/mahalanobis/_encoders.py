@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from sklearn_simlearn._core.encoders import Encoder, Sides
+from sklearn_simlearn._core.encoders import Encoder, Encodings, Sides
 from sklearn_simlearn._core.rows import canonical_csr, inverse, row_dots, scale_rows
 from sklearn_simlearn._core.typing import Matrix
 
@@ -92,7 +93,7 @@ class MixedCosine(Encoder):
         )
         return S * q[:, None] * d
 
-    def _squares(self, side):
+    def _squares(self, side: Encodings) -> np.ndarray:
         learned, start = (
             side.value(part, part.squares) for part in (self.learned, self.start)
         )
@@ -106,6 +107,6 @@ def frequencies(X: Matrix, power: float) -> Matrix:
     return scale_rows(X, inverse(np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()))
 
 
-def interpolate(learned, start, share: float):
+def interpolate(learned: Any, start: Any, share: float) -> Any:
     """Return the mean of two numbers, arrays or matrices; `share` weighs the start."""
     return (1 - share) * learned + share * start

@@ -1,11 +1,12 @@
 """Sparse similarity matrix over a large vocabulary, learned from hard triplets."""
 
 import math
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from itertools import count
 from numbers import Integral, Real
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -15,14 +16,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_simlearn._core.counts import NonNegativeMixin
 from sklearn_simlearn._core.dask import is_partitioned
 from sklearn_simlearn._core.dask_batches import partial_fit_partitions
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.random import make_generator
-from sklearn_simlearn._core.relevance import check_relevance
+from sklearn_simlearn._core.relevance import Relevance, check_relevance
 from sklearn_simlearn._core.rows import canonical_csr
 from sklearn_simlearn._core.sklearn import Interval, StrOptions, fit_context
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import count_threads, one_blas_thread
-from sklearn_simlearn._core.typing import MatrixLike, RandomState
+from sklearn_simlearn._core.typing import Matrix, MatrixLike, RandomState
 from sklearn_simlearn._core.warn import warn_user
 from sklearn_simlearn._holdout import START, choose, forget_holdout
 from sklearn_simlearn._validation import HOLDOUT_OR_NUMBER, Validation
@@ -38,11 +40,15 @@ from sklearn_simlearn.mahalanobis._neighbors import check_words, find_neighbors
 from sklearn_simlearn.mahalanobis._problem import (
     Pairs,
     Problem,
+    Triplets,
     descend,
     draw_queries,
 )
 from sklearn_simlearn.mahalanobis._start import check_init, find_start
 from sklearn_simlearn.mahalanobis._stream import Stream
+
+# Problem of some samples, its triplets, the margin, and the power of the samples.
+Posed: TypeAlias = tuple[Problem, Triplets, float, float]
 
 # The hold-out measures M after 1, 2, 4 ... iterations, up to this number.
 FOLD_MAX_ITER = 24
@@ -203,7 +209,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
     True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "n_neighbors": [Interval(Integral, 0, None, closed="left")],
         "words": ["array-like", "sparse matrix", None],
         "init": [
@@ -259,37 +265,50 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    # -- learning --
-
-    def _unused_parameters(self):
+    def _unused_parameters(self) -> dict[str, str]:
         is_graph = sparse.issparse(self.words)
         return {"n_neighbors": "a graph of words"} if is_graph else {}
 
-    def _learn(self, X, relevance, advance):
-        init, words = self._check_parameters(X)
+    def _check_support(self, X: Matrix) -> dict[str, Any]:
+        """Return `init` and `words`, checked."""
+        n_words = X.shape[1]
+        words = check_words(self.words if self.n_neighbors else None, n_words)
+        return {"init": check_init(self.init, n_words), "words": words}
+
+    def _learn(
+        self, X: Matrix, relevance: Relevance, advance: Callable[..., bool]
+    ) -> dict[str, Any]:
+        support = self._check_support(X)
         rng = make_generator(self.random_state)
 
         # From here on, the inputs are valid. Kernels do not check them.
         X = canonical_csr(X)
-        pose = partial(self._pose, init=init, words=words, advance=advance)
-        candidate, attributes = Candidate(self.max_iter, 0.0), {}
+        pose: Callable[..., Posed] = partial(self._pose, **support, advance=advance)
+        candidate: Any = Candidate(self.max_iter, 0.0)
+        attributes: dict[str, Any] = {}
         validation = None
         # On more threads, BLAS would sum in another order.
         with one_blas_thread():
-            if isinstance(self.holdout, Integral):
-                validation = Validation(X, relevance, self.holdout, rng)
-                X, relevance = X[validation.train], relevance.take(validation.train)
-            elif self.holdout is not None:
+            if isinstance(self.holdout, str):
                 path = partial(self._path, X, relevance, pose)
                 candidate, attributes = choose(
                     path, X, relevance, self.holdout, rng, advance
                 )
+            elif self.holdout is not None:
+                validation = Validation(X, relevance, self.holdout, rng)
+                X, relevance = X[validation.train], relevance.take(validation.train)
             if candidate is START:
                 candidate = Candidate(0, 1.0)
             posed = pose(X, relevance, self.queries_per_object, rng)
             return attributes | self._solve(posed, candidate, validation, advance)
 
-    def _solve(self, posed, candidate, validation, advance):
+    def _solve(
+        self,
+        posed: Posed,
+        candidate: Candidate,
+        validation: Validation | None,
+        advance: Callable[..., bool],
+    ) -> dict[str, Any]:
         """Return the fitted attributes of a candidate.
 
         A `validation` measures the matrix after each iteration; the best one is used.
@@ -298,28 +317,29 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         start, share = problem.pairs.start, candidate.share
         iterations = count(1)
 
-        def validate(m, n_iter):
+        def validate(validation: Validation, m: np.ndarray, n_iter: int) -> None:
             encoder = _describe(problem, m, power)["encoder_"]
             candidate = Candidate(n_iter, 0.0) if n_iter else START
             validation.record(candidate, encoder, lambda: (m, n_iter))
 
-        def report(learned):
+        def report(learned: np.ndarray) -> bool:
             m = interpolate(learned, start, share)
             if validation is not None:
-                validate(m, next(iterations))
+                validate(validation, m, next(iterations))
             return advance("iteration", partial(_describe, problem, m, power))
 
         if validation is not None:
-            validate(start, 0)
-        rounds = _rounds(candidate.n_iter)
-        steps = descend(problem, triplets, margin, rounds, self.tol, report)
-        learned, n_iter, has_ended = steps[-1] if steps else (start, 0, True)
-        m, attributes = interpolate(learned, start, share), {}
+            validate(validation, start, 0)
+        last = descend(problem, triplets, margin, candidate.n_iter, self.tol, report)[
+            -1
+        ]
+        m, n_iter = interpolate(last.m, start, share), last.n_iter
+        attributes: dict[str, Any] = {}
         if validation is not None:
             m, n_iter = validation.best
             share, attributes = float(n_iter == 0), validation.attributes()
         objective, _, _ = problem.evaluate(m, triplets, margin)
-        if self.holdout is None and not has_ended:
+        if self.holdout is None and not last.has_ended:
             warn_user(
                 f"The objective still falls by more than tol={self.tol} after max_iter="
                 f"{self.max_iter} iterations. Increase either, or set a holdout to "
@@ -336,7 +356,14 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
             "n_iter_": max(n_iter, 1),
         }
 
-    def _path(self, X, relevance, pose, train, rng):
+    def _path(
+        self,
+        X: sparse.csr_array,
+        relevance: Relevance,
+        pose: Callable[..., Posed],
+        train: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Iterator[tuple[Any, Encoder]]:
         """Yield the candidates, each with the encoder that it learns from some rows."""
         rest = relevance.take(train)
         if not rest.find_queries().any():
@@ -346,18 +373,27 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         pairs = problem.pairs
         start = Matches(pairs.matrix(pairs.start), power)
         yield START, MatrixCosine(start)
-        rounds = _rounds(min(self.max_iter, FOLD_MAX_ITER))
-        steps = descend(problem, triplets, margin, rounds, self.tol)
-        for n_iter, (m, _, _) in zip(rounds, steps, strict=True):
-            learned = Matches(pairs.matrix(m), power)
+        max_iter = min(self.max_iter, FOLD_MAX_ITER)
+        for step in descend(problem, triplets, margin, max_iter, self.tol):
+            learned = Matches(pairs.matrix(step.m), power)
             for share in SHARES:
                 mixed = MixedCosine(learned, start, share)
-                yield Candidate(n_iter, share), mixed
+                yield Candidate(step.limit, share), mixed
 
-    def _pose(self, X, relevance, n_queries, rng, *, init, words, advance):
-        """Return the problem of some samples, its triplets, margin, and the power."""
+    def _pose(
+        self,
+        X: sparse.csr_array,
+        relevance: Relevance,
+        n_queries: int,
+        rng: np.random.Generator,
+        *,
+        init: str | sparse.csr_array,
+        words: Matrix | None,
+        advance: Callable[[str], bool],
+    ) -> Posed:
+        """Return the problem of some samples."""
         items = relevance.items_of(X)
-        start, power = (init, 1.0) if init is not None else find_start(items, self.init)
+        start, power = find_start(items, init)
         X = frequencies(X, power)
         n_threads = count_threads(self.n_jobs)
         neighbors = find_neighbors(X, words, self.n_neighbors, n_threads, advance)
@@ -394,47 +430,39 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         self : object
             The estimator itself.
         """
-        is_first = not hasattr(self, "M_")
         with replacing_state(self, afresh=False):
             if is_partitioned(X):
                 self.__dict__.update(partial_fit_partitions(self, X, y))
                 return self
-            rows = self._check_rows(X, reset=is_first)
+            rows = self._check_rows(X, reset=not hasattr(self, "M_"))
             relevance = check_relevance(y, n_samples=rows.shape[0])
             relevance.require_triplets()
             with callback_steps(self, X, y) as advance:
-                self.__dict__.update(self._go_on(rows, relevance, is_first, advance))
+                self.__dict__.update(self._go_on(rows, relevance, advance))
                 forget_holdout(self)
         return self
 
-    def _go_on(self, X, relevance, is_first, advance):
+    def _go_on(
+        self, X: Matrix, relevance: Relevance, advance: Callable[[str], bool]
+    ) -> dict[str, Any]:
         """Return the fitted attributes after one more batch."""
-        init, words = self._check_parameters(X)
-
-        # From here on, the inputs are valid. Kernels do not check them.
+        support, n_queries = self._check_support(X), self.queries_per_object
         X = canonical_csr(X)
         with one_blas_thread():
-            if is_first:
+            if not hasattr(self, "M_"):
                 rng = make_generator(self.random_state)
                 problem, _, margin, power = self._pose(
-                    X,
-                    relevance,
-                    self.queries_per_object,
-                    rng,
-                    init=init,
-                    words=words,
-                    advance=advance,
+                    X, relevance, n_queries, rng, **support, advance=advance
                 )
                 stream = Stream(problem.pairs, rng)
             else:
-                margin, power = self.margin_, self.power_
-                if self.margin != "auto":
-                    margin = float(self.margin)
-                stream = deepcopy(getattr(self, "_stream", None))
-                if stream is None:
+                power = self.power_
+                margin = self.margin_ if self.margin == "auto" else float(self.margin)
+                if hasattr(self, "_stream"):
+                    stream = deepcopy(self._stream)
+                else:
                     pairs = Pairs(self.M_.astype(np.float64), self.support_)
-                    rng = make_generator(self.random_state)
-                    stream = Stream(pairs, rng)
+                    stream = Stream(pairs, make_generator(self.random_state))
                 problem = Problem(
                     frequencies(X, power),
                     relevance,
@@ -443,7 +471,7 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
                     n_threads=count_threads(self.n_jobs),
                 )
             objective, n_hard = stream.sweep(
-                problem, margin, self.queries_per_object, self.n_random_triplets
+                problem, margin, n_queries, self.n_random_triplets
             )
         return {
             **_describe(problem, stream.m, power),
@@ -455,22 +483,8 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
             "_stream": stream,
         }
 
-    # -- checks --
 
-    def _check_parameters(self, X):
-        """Return `init` and `words` as matrices, or None."""
-        n_words = X.shape[1]
-        words = self.words if self.n_neighbors else None
-        return check_init(self.init, n_words), check_words(words, n_words)
-
-
-def _rounds(n_iter):
-    """Return 1, 2, 4, ... and n_iter; an empty list if n_iter is 0."""
-    n_iter = int(n_iter)
-    return sorted({min(2**k, n_iter) for k in range(n_iter.bit_length() + 1)} - {0})
-
-
-def _describe(problem, m, power):
+def _describe(problem: Problem, m: np.ndarray, power: float) -> dict[str, Any]:
     """Return the attributes of a model with the unknowns m."""
     pairs = problem.pairs
     M = (pairs.unit * pairs.matrix(m)).astype(problem.X.dtype)

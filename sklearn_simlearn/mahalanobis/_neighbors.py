@@ -1,6 +1,6 @@
 """Words that may match: the support of the matrix."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -75,12 +75,14 @@ def find_neighbors(
     return sparse.csr_array(parts, shape=(n_words, n_words))
 
 
-def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
+def _find_common(
+    X: sparse.csr_array, n_neighbors: int, n_threads: int, work_per_block: int = 2**28
+) -> Iterator[np.ndarray]:
     """Yield blocks of words; each row lists the words that occur in the same samples.
 
     Rows with fewer than `n_neighbors` words are filled with -1.
     """
-    words = unit_rows(X.T.tocsr())
+    words: sparse.csr_array = unit_rows(X.T.tocsr())
     samples = words.T.tocsr()
     # Work of a word: the number of entries of all samples that contain it.
     work = (words.astype(bool) @ np.diff(samples.indptr)).cumsum()
@@ -93,7 +95,7 @@ def _find_common(X, n_neighbors, n_threads, work_per_block=2**28):
         yield nearest
 
 
-def _find_common_dense(X, n_neighbors):
+def _find_common_dense(X: sparse.csr_array, n_neighbors: int) -> Iterator[np.ndarray]:
     """Yield the same as `_find_common`, from dense products."""
     words = unit_rows(np.ascontiguousarray(X.toarray().T))
     for batch in gen_batches(len(words), max(1, MAX_SCORES // len(words))):
@@ -105,7 +107,7 @@ def _find_common_dense(X, n_neighbors):
         yield np.where(found, order, -1)
 
 
-def _find_nearest(words, n_neighbors):
+def _find_nearest(words: np.ndarray, n_neighbors: int) -> Iterator[np.ndarray]:
     """Yield blocks of words; each row lists the words with the nearest vectors."""
     n_words = len(words)
     search = NearestNeighbors().fit(words)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import Bounds, OptimizeResult, minimize
 from sklearn.utils import gen_batches
 
 from sklearn_simlearn._core.products import products_with
@@ -100,7 +100,7 @@ class Pairs:
         """Return the mask of the entries that are learned."""
         return self._with_values(np.ones(self.number.nnz, dtype=bool))
 
-    def _with_values(self, values):
+    def _with_values(self, values: np.ndarray) -> sparse.csr_array:
         parts = values, self.number.indices.copy(), self.number.indptr.copy()
         return sparse.csr_array(parts, shape=self.number.shape)
 
@@ -258,8 +258,11 @@ class Problem:
         losses = np.zeros(len(triplets.queries))
         self_slope = np.zeros((N_PARTS, self.n_items))
         slopes = np.zeros((N_PARTS, len(m)))
-        add = self._add_sparse if self.dense is None else self._add_dense
-        add(m, triplets, margin, losses, self_slope, slopes)
+        sums = losses, self_slope, slopes
+        if self.dense is None:
+            self._add_sparse(m, triplets, margin, *sums)
+        else:
+            self._add_dense(self.dense, m, triplets, margin, *sums)
         slope = np.empty_like(m)
         collect(self_slope, *self.own, self.n_threads, slopes, slope)
         stray = m - self.pairs.start
@@ -267,7 +270,15 @@ class Problem:
         value = losses.sum() / margin + pull / 2 * stray @ stray
         return value, slope / margin + pull * stray, losses
 
-    def _add_sparse(self, m, triplets, margin, losses, self_slope, slopes):
+    def _add_sparse(
+        self,
+        m: np.ndarray,
+        triplets: Triplets,
+        margin: float,
+        losses: np.ndarray,
+        self_slope: np.ndarray,
+        slopes: np.ndarray,
+    ) -> None:
         """Add losses and slopes by reading the postings."""
         inverse_selves = self._inverse_selves(m)
         strength = m[self.entry_pair].astype(self.X.dtype)
@@ -291,7 +302,16 @@ class Problem:
                 slopes,
             )
 
-    def _add_dense(self, m, triplets, margin, losses, self_slope, slopes):
+    def _add_dense(
+        self,
+        dense: np.ndarray,
+        m: np.ndarray,
+        triplets: Triplets,
+        margin: float,
+        losses: np.ndarray,
+        self_slope: np.ndarray,
+        slopes: np.ndarray,
+    ) -> None:
         """Add losses and slopes by dense products."""
         inverse_selves = self._inverse_selves(m)
         M = self.pairs.matrix(m).astype(self.X.dtype)
@@ -300,8 +320,8 @@ class Problem:
         above = slice(self.n_words, None)
         size = max(1, min(BLOCK, MAX_SCORES // max(self.n_items, len(m))))
         for batch in gen_batches(max(len(losses), 1), size):
-            queries = self.dense[triplets.queries[batch]]
-            S = np.ascontiguousarray(queries @ M) @ self.dense.T
+            queries = dense[triplets.queries[batch]]
+            S = np.ascontiguousarray(queries @ M) @ dense.T
             differentiate_scores(
                 np.arange(len(losses))[batch],
                 mined,
@@ -313,25 +333,49 @@ class Problem:
                 self_slope,
             )
             # (mahalanobis-gradient)  x_iu sum_j a_ij x_jv, words by queries
-            in_words, queries = self.dense.T @ S.T, queries.T
+            in_words, queries = dense.T @ S.T, queries.T
             slopes[0] += row_dots(queries[first], in_words[second])
             slopes[0, above] += row_dots(queries[second[above]], in_words[first[above]])
 
-    def _inverse_selves(self, m):
+    def _inverse_selves(self, m: np.ndarray) -> np.ndarray:
         """Return 1 / S_ii for each item; 0 if S_ii is 0."""
         selves = np.empty(self.n_items)
         score_selves(*self.own, m, self.n_threads, selves)
         return inverse(selves)
 
 
+class Step(NamedTuple):
+    """Unknowns after a number of iterations.
+
+    Attributes
+    ----------
+    limit : int
+        Largest number of iterations until this step.
+
+    m : ndarray of shape (n_pairs,)
+        The unknowns.
+
+    n_iter : int
+        Number of iterations until this step; less than `limit` if they ended before.
+
+    has_ended : bool
+        True if the iterations have converged, or if `report` has stopped them.
+    """
+
+    limit: int
+    m: np.ndarray
+    n_iter: int
+    has_ended: bool
+
+
 def descend(
     problem: Problem,
     triplets: Triplets,
     margin: float,
-    checkpoints: Sequence[int],
+    max_iter: int,
     tol: float,
     report: Callable[[np.ndarray], bool] = lambda m: False,
-) -> list[tuple[np.ndarray, int, bool]]:
+) -> list[Step]:
     """Make quasi-Newton steps from the start, by SciPy's L-BFGS-B.
 
     Parameters
@@ -339,8 +383,8 @@ def descend(
     problem, triplets, margin
         Problem to minimise.
 
-    checkpoints : sequence of int
-        Numbers of iterations, in ascending order.
+    max_iter : int
+        Largest number of iterations; 0 for the start.
 
     tol : float
         Stop when an iteration reduces the objective by at most this value.
@@ -350,29 +394,28 @@ def descend(
 
     Returns
     -------
-    steps : list of tuple (m, n_iter, has_ended)
-        For each checkpoint: the unknowns then, or at the end of the iterations if they
-        ended before; the number of iterations until then; and True if the iterations
-        have converged until then, or if `report` has stopped them.
+    steps : list of Step
+        Steps after at most 1, 2, 4, ... and `max_iter` iterations.
     """
     # The first step of L-BFGS-B has unit length, so the unknowns are scaled.
     scale = FIRST_STEP * np.sqrt(problem.n_words)
     m, n_iter, path = problem.pairs.start, 0, {}
+    if max_iter == 0:
+        return [Step(0, m, 0, True)]
+    limits = find_limits(max_iter)
 
-    def evaluate(x):
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope, _ = problem.evaluate(scale * x, triplets, margin)
         return value, scale * slope
 
-    def step(intermediate_result):
+    def step(intermediate_result: OptimizeResult) -> None:
         nonlocal m, n_iter
         m, n_iter = scale * intermediate_result.x, n_iter + 1
-        if n_iter in checkpoints:
+        if n_iter in limits:
             path[n_iter] = m
         if report(m):
             raise StopIteration
 
-    if not checkpoints:
-        return []
     result = minimize(
         evaluate,
         m / scale,
@@ -380,12 +423,19 @@ def descend(
         method="L-BFGS-B",
         bounds=Bounds(0, np.inf),
         callback=step,
-        options={"maxiter": checkpoints[-1], "ftol": tol, "gtol": 0},
+        options={"maxiter": max_iter, "ftol": tol, "gtol": 0},
     )
     has_ended = result.status != MAX_ITER_REACHED
     return [
-        (path.get(n, m), min(n, n_iter), has_ended and n >= n_iter) for n in checkpoints
+        Step(n, path.get(n, m), min(n, n_iter), has_ended and n >= n_iter)
+        for n in limits
     ]
+
+
+def find_limits(max_iter: int) -> list[int]:
+    """Return 1, 2, 4, ... and `max_iter`."""
+    n_doublings = int(max_iter).bit_length()
+    return sorted({min(2**k, int(max_iter)) for k in range(n_doublings + 1)})
 
 
 def draw_queries(
@@ -416,6 +466,6 @@ def csr_arrays(X: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-def _starts(parts):
+def _starts(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Return the start of each part of a concatenation, and the end of the last."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)

@@ -10,10 +10,10 @@ from sklearn_simlearn._core.start import POWER, Start
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 
 
-def check_init(init: str | MatrixLike, n_words: int) -> sparse.csr_array | None:
-    """Return `init` as CSR of float64, or None if it is a name."""
+def check_init(init: str | MatrixLike, n_words: int) -> "str | sparse.csr_array":
+    """Return `init`: a name, or CSR of float64."""
     if isinstance(init, str):
-        return None
+        return init
     start = canonical_csr(
         check_array(init, accept_sparse="csr", dtype=np.float64, input_name="init")
     )
@@ -28,8 +28,12 @@ def check_init(init: str | MatrixLike, n_words: int) -> sparse.csr_array | None:
     return start
 
 
-def find_start(X: Matrix, init: str) -> tuple[sparse.csr_array, float]:
-    """Return the matrix that `init` names, and the power for the entries of X."""
+def find_start(
+    X: Matrix, init: "str | sparse.csr_array"
+) -> tuple[sparse.csr_array, float]:
+    """Return the initial matrix, and the power for the entries of X."""
+    if not isinstance(init, str):
+        return init, 1.0
     power, diagonal = 1.0, None
     if init == "auto":
         idf = Start.fit(X).idf

@@ -1,5 +1,7 @@
 """Test whether an item is related to a query of a set."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_simlearn._core.groups import Sets
@@ -8,7 +10,7 @@ from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.memory._weights import VectorSpace, unit_scale
 
 
-def check_testable(memory) -> None:
+def check_testable(memory: Any) -> None:
     """Raise unless the distributions of a MemoryVectorQuery's scores are known."""
     if memory.base_similarity is not None or not memory.normalize:
         raise ValueError(
@@ -74,7 +76,9 @@ def log_likelihood_ratio(
     return ratio.astype(score.dtype, copy=False)
 
 
-def _log_ratio(score, mean, variance, remains):
+def _log_ratio(
+    score: np.ndarray, mean: np.ndarray, variance: np.ndarray, remains: np.ndarray
+) -> np.ndarray:
     """Return log N(score; mean, remains * variance) - log N(score; 0, variance)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (score**2 - (score - mean) ** 2 / remains) / variance - np.log(remains)

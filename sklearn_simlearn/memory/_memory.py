@@ -1,17 +1,22 @@
 """Several images of one object as one query (memory vectors)."""
 
 from numbers import Real
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.groups import name_sets, read_groups
-from sklearn_simlearn._core.judgements import Judgements, check_judgements
+from sklearn_simlearn._core.judgements import (
+    Judgements,
+    check_judgements,
+    naming_documents,
+)
 from sklearn_simlearn._core.paper import PaperFormMixin
 from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.sklearn import (
@@ -35,13 +40,13 @@ from sklearn_simlearn.memory._weights import (
 )
 
 
-def _has_vectors(memory):
+def _has_vectors(memory: "MemoryVectorQuery") -> bool:
     """Return True if the similarity of single queries is an inner product."""
     base = getattr(memory, "base_similarity_", memory.base_similarity)
     return base is None or isinstance(base, str) or _has_encodings(base)
 
 
-def _has_encodings(base):
+def _has_encodings(base: object) -> bool:
     return hasattr(base, "encoder_") or isinstance(base, EncodedSimilarityMixin)
 
 
@@ -149,7 +154,7 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
     0.89
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "base_similarity": [
             HasMethods(["fit", "similarity"]),
             StrOptions({"precomputed"}),
@@ -196,7 +201,8 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
             rows = self._check_rows(X, reset=True)
             if isinstance(y, Judgements):
                 check_judgements(y, rows.shape[0])
-                self._check_rows(y.documents)
+                with naming_documents():
+                    self._check_rows(y.documents)
             if self._is_precomputed:
                 check_square(rows)
             elif self.base_similarity is not None:
@@ -204,7 +210,7 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
             self.encoder_ = self._make_encoder()
         return self
 
-    def _make_encoder(self):
+    def _make_encoder(self) -> Encoder | None:
         """Return the encoder, or None if the base is not an inner product."""
         pooling = self._pooling
         if self._is_precomputed:
@@ -418,27 +424,27 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
         check_testable(self)
         X, Y = self._check_rows(X), self._check_rows(Y)
         sets = read_groups(groups, X.shape[0])
-        space = self._space(X)
+        space = self.encoder_.space(X)
         M = self.encoder_.vectors(space, sets)
         score = inner_products(M, self.encoder_.items(Y))
         return score, log_likelihood_ratio(score, M, space, sets, self.method, cosine)
 
-    def _check_rows(self, X, *, reset=False):
+    def _check_rows(self, X: MatrixLike, *, reset: bool = False) -> Matrix:
         X = super()._check_rows(X, reset=reset)
         if self._is_precomputed:
             return X
-        base = None if reset else getattr(self, "base_similarity_", None)
+        base: Any = None if reset else getattr(self, "base_similarity_", None)
         return base._check_rows(X) if hasattr(base, "_check_rows") else X
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         return self.n_features_in_ if self._is_precomputed else super()._n_features_out
 
     @property
-    def _pooling(self):
+    def _pooling(self) -> Pooling:
         return Pooling(self.method, float(self.alpha), self.normalize)
 
-    def _space(self, X):
+    def _space(self, X: Matrix) -> VectorSpace | KernelSpace:
         """Return the queries as vectors, or as similarities."""
         if self._is_precomputed:
             check_square(X)
@@ -448,10 +454,10 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
         return KernelSpace(lambda rows, items: base.similarity(X[rows], items), X)
 
     @property
-    def _is_precomputed(self):
+    def _is_precomputed(self) -> bool:
         return isinstance(self.base_similarity, str)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         if self._is_precomputed:
             tags.input_tags.pairwise = True

@@ -194,7 +194,9 @@ def memory_weights(
     return weights, scale
 
 
-def _gram_weights(space, sets, shrinkage, normalize):
+def _gram_weights(
+    space: VectorSpace | KernelSpace, sets: Sets, shrinkage: float, normalize: bool
+) -> tuple[np.ndarray, np.ndarray]:
     grams = space.grams(sets)
     weights, scale = np.empty((2, len(sets.rows)))
     solved = np.empty(len(sets.sizes), dtype=bool)
@@ -211,7 +213,7 @@ def _gram_weights(space, sets, shrinkage, normalize):
     return weights, scale
 
 
-def _pseudo_solve(K, shrinkage, noise):
+def _pseudo_solve(K: np.ndarray, shrinkage: float, noise: float) -> np.ndarray:
     """Return K^+ 1 for the positive part of several matrices: (memory-pinv)."""
     n = K.shape[-1]
     eigenvalues, U = np.linalg.eigh(K)
@@ -226,7 +228,9 @@ def _pseudo_solve(K, shrinkage, noise):
     return weights
 
 
-def _tall_weights(X, shrinkage, normalize):
+def _tall_weights(
+    X: Matrix, shrinkage: float, normalize: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the weights of one set with more queries than features, from X' X."""
     n = X.shape[0]
     X = X.astype(np.float64)

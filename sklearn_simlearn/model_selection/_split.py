@@ -10,10 +10,10 @@ from sklearn.model_selection import BaseShuffleSplit, GroupKFold, GroupShuffleSp
 from sklearn.utils import check_random_state
 
 from sklearn_simlearn._core.groups import draw_sets
-from sklearn_simlearn._core.relevance import DISTRACTOR, check_relevance
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.rows import check_query_mask
 from sklearn_simlearn._core.sklearn import Interval, num_samples, validate_params
-from sklearn_simlearn._core.targets import TargetLike
+from sklearn_simlearn._core.targets import DISTRACTOR, TargetLike
 from sklearn_simlearn._core.typing import MatrixLike
 from sklearn_simlearn._folds import shuffle_within
 

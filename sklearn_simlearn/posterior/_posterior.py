@@ -19,7 +19,6 @@ from sklearn_simlearn._core.encoders import (
 )
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.relevance import (
-    DISTRACTOR,
     ColumnRelevance,
     LabelRelevance,
     Relevance,
@@ -27,6 +26,7 @@ from sklearn_simlearn._core.relevance import (
 from sklearn_simlearn._core.rows import canonical_csr, row_dots, unit_rows
 from sklearn_simlearn._core.sklearn import HasMethods, Interval
 from sklearn_simlearn._core.start import Start
+from sklearn_simlearn._core.targets import DISTRACTOR
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix, RandomState
 from sklearn_simlearn._core.unwrap import Model, find_model

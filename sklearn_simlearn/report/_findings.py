@@ -9,13 +9,14 @@ import sklearn
 
 import sklearn_simlearn
 from sklearn_simlearn._core.judgements import Judgements
-from sklearn_simlearn._core.relevance import PairwiseRelevance, check_relevance
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn._core.statistics import (
     allow_for_several,
     mean_interval,
     paired_test,
 )
+from sklearn_simlearn._core.targets import PairwiseRelevance
 from sklearn_simlearn._core.typing import ImagesLike, TextsLike
 from sklearn_simlearn.display._curves import count_queries
 from sklearn_simlearn.display._pictures import as_sequence, find_texts

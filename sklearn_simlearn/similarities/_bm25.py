@@ -1,6 +1,7 @@
 """BM25: similarity of short queries and documents."""
 
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
     array([[0.172, 0.608, 0.   ]])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "k1": [Interval(Real, 0, None, closed="left")],
         "b": [Interval(Real, 0, 1, closed="both")],
         "delta": [Interval(Real, 0, None, closed="left")],
@@ -134,7 +135,7 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
         self.delta = delta
         self.method = method
 
-    def _gather(self, X: Matrix) -> dict:
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         if self.method == "bm25l" and self.k1 == 0:
             raise ValueError(
                 'method="bm25l" with k1=0 gives every document the same score. Set k1 '
@@ -151,7 +152,7 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
             "absent_": of_absent * np.where(frequency > 0, idf, 0),
         }
 
-    def _find_constants(self):
+    def _find_constants(self) -> tuple[float, float, float]:
         """Return kappa, c, and the published contribution of an absent word."""
         k1, delta = self.k1, self.delta
         match self.method:
@@ -165,7 +166,7 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
         return k1, 1.0, 0.0
 
 
-def _weigh(method, frequency, n_documents):
+def _weigh(method: str, frequency: np.ndarray, n_documents: int) -> np.ndarray:
     """Return the weights of words that occur in `frequency` documents."""
     odds = (n_documents - frequency + 0.5) / (frequency + 0.5)
     match method:
@@ -177,5 +178,4 @@ def _weigh(method, frequency, n_documents):
             return np.log(n_documents / frequency)
         case "bm25l":
             return np.log((n_documents + 1) / (frequency + 0.5))
-        case "bm25+":
-            return np.log((n_documents + 1) / frequency)
+    return np.log((n_documents + 1) / frequency)  # "bm25+"

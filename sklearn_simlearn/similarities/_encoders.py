@@ -68,11 +68,11 @@ class CentredCosine(Encoder):
         return scale_rows(side_by_side(X, extra), scale)
 
     @property
-    def _square(self):
+    def _square(self) -> float:
         """Square of the length of what is subtracted from each row."""
         return self.share**2 * self.mean @ self.mean
 
-    def _centre(self, X):
+    def _centre(self, X: Matrix) -> tuple[Matrix, np.ndarray, np.ndarray]:
         """Return weighted rows, and products and inverse norms of the centred rows.
 
         The products are those of the rows with what is subtracted. The inverse norm is

@@ -1,6 +1,6 @@
 """Base classes of the hand-made similarities."""
 
-from typing import Self
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
@@ -49,5 +49,5 @@ class HandMadeSimilarity(EncodedSimilarityMixin, BaseEstimator):
             self._is_judged = isinstance(y, Judgements)
         return self
 
-    def _gather(self, X: Matrix) -> dict:
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Selective match kernel, which compares images word by word."""
 
 from numbers import Integral, Real
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.rows import bounded_blocks
 from sklearn_simlearn._core.sklearn import Interval, fit_context, get_chunk_n_rows
-from sklearn_simlearn._core.typing import MatrixLike
+from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import SimilarityMixin, replacing_state
 
 # Number of values of residuals that are compared at a time, so that they stay in the
@@ -105,7 +105,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
            [0. , 0. , 1. ]])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "n_dims": [Interval(Integral, 1, None, closed="left")],
         "selectivity": [Interval(Real, 0, None, closed="neither")],
         "tau": [Interval(Real, -1, 1, closed="both")],
@@ -211,7 +211,9 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         S *= gamma
         return S
 
-    def _residuals(self, X):
+    def _residuals(
+        self, X: Matrix
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the image, the word and the residual of each word, and gamma.
 
         Words are sorted by image. Residuals have unit length, or are packed bits.
@@ -237,7 +239,7 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         gamma[own > 0] = 1 / np.sqrt(own[own > 0])
         return image, word, residual, gamma
 
-    def _select(self, q, d):
+    def _select(self, q: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Return sigma of the similarity of paired residuals."""
         if self.binarize:
             n_differ = np.bitwise_count(q ^ d).sum(axis=1, dtype=np.int64)
@@ -247,16 +249,21 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         return np.where(u >= self.tau, np.sign(u) * np.abs(u) ** self.selectivity, 0.0)
 
 
-def _find_words(X, n_dims):
+def _find_words(X: Matrix, n_dims: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the image and the number of each word, sorted by image, then by word."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
-        return np.nonzero((X != 0).reshape(X.shape[0], n_words, n_dims).any(axis=2))
+        has_word = (X != 0).reshape(X.shape[0], n_words, n_dims).any(axis=2)
+        image, word = np.nonzero(has_word)
+        return image, word
     row, column, _ = _entries(X)
-    return np.divmod(np.unique(row * n_words + column // n_dims), n_words)
+    image, word = np.divmod(np.unique(row * n_words + column // n_dims), n_words)
+    return image, word
 
 
-def _take_words(X, image, word, n_dims):
+def _take_words(
+    X: Matrix, image: np.ndarray, word: np.ndarray, n_dims: int
+) -> np.ndarray:
     """Return the dense residuals of given words of given images."""
     n_words = X.shape[1] // n_dims
     if not sparse.issparse(X):
@@ -268,7 +275,7 @@ def _take_words(X, image, word, n_dims):
     return residual
 
 
-def _entries(X):
+def _entries(X: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return row, column and value of the non-zero entries of a CSR matrix."""
     X = X.tocoo()
     stored = X.data != 0

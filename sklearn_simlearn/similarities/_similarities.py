@@ -1,12 +1,13 @@
 """Hand-made similarities of bags of words."""
 
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from sklearn_simlearn._core.counts import CountsMixin, NonNegativeMixin
 from sklearn_simlearn._core.rows import (
+    document_frequency,
     inverse_document_frequency,
     power,
     scale_columns,
@@ -71,7 +72,7 @@ class CosineSimilarity(HandMadeSimilarity):
     array([[1.   , 0.632, 0.141]])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "use_idf": ["boolean"],
         "power": [Interval(Real, 0, None, closed="neither")],
     }
@@ -80,7 +81,7 @@ class CosineSimilarity(HandMadeSimilarity):
         self.use_idf = use_idf
         self.power = power
 
-    def _gather(self, X: Matrix) -> dict:
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         idf = _weigh_words(X, self)
         return {"encoder_": WeightedCosine(idf, self.power), "idf_": idf}
 
@@ -148,7 +149,7 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
     array([[ 1.   ,  0.251, -0.424]])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "beta": [Interval(Real, 0, None, closed="left")],
         "use_idf": ["boolean"],
     }
@@ -157,7 +158,7 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
         self.beta = beta
         self.use_idf = use_idf
 
-    def _gather(self, X):
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         idf = _weigh_words(X, self)
         mean = scale_columns(X, idf).mean(axis=0, dtype=np.float64)
         mean = np.asarray(mean).ravel()
@@ -216,12 +217,12 @@ class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
     array([[0.368, 0.212, 0.116]])
     """
 
-    _parameter_constraints: dict = {"normalize": ["boolean"]}
+    _parameter_constraints: dict[str, Any] = {"normalize": ["boolean"]}
 
     def __init__(self, *, normalize: bool = True):
         self.normalize = normalize
 
-    def _gather(self, X):
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         total = np.asarray(power(X, 0.5).sum(axis=0, dtype=np.float64)).ravel()
         idf, burst = _weigh_words(X, self), np.sqrt(np.where(total > 0, total, 1))
         encoder = Burstiness(idf**2 / burst, self.normalize)
@@ -293,7 +294,7 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
     array([[ 0., -5., -7.]])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "p": [Options(Real, {1, 2})],
         "lam": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"})],
         "factor": [Interval(Real, 0, None, closed="neither")],
@@ -313,7 +314,7 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
         self.factor = factor
         self.max_count = max_count
 
-    def _gather(self, X):
+    def _gather(self, X: Matrix) -> dict[str, Any]:
         if self.lam == "adaptive" and self.p != 1:
             raise ValueError('lam="adaptive" needs p=1. For p=2, set lam to a number.')
         max_count = self.max_count or max(1, int(X.max()))
@@ -321,7 +322,7 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
             # Number of training samples that have each word at least j times. Its sum
             # over the counts of a query is the sum of minima with all samples.
             unary = write_unary(clip_counts(X, max_count), max_count)
-            penalty = AdaptivePenalty(
+            penalty: float | AdaptivePenalty = AdaptivePenalty(
                 self.factor, *np.unique(unary.indices, return_counts=True)
             )
         else:
@@ -330,16 +331,13 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
         return {"encoder_": encoder, "max_count_": max_count}
 
 
-def _weigh_words(X, estimator):
+def _weigh_words(X: Matrix, estimator: HandMadeSimilarity) -> np.ndarray:
     """Return idf; ones if idf is not used or would set most values to 0."""
     if not getattr(estimator, "use_idf", True):
         return np.ones(X.shape[1])
     idf = inverse_document_frequency(X)
-    if sparse.issparse(X):
-        taken = np.count_nonzero(idf[X.indices] == 0) / max(X.nnz, 1)
-    else:
-        n_entries = np.count_nonzero(X, axis=0)
-        taken = n_entries[idf == 0].sum() / max(n_entries.sum(), 1)
+    n_entries = document_frequency(X)
+    taken = n_entries[idf == 0].sum() / max(n_entries.sum(), 1)
     if taken <= 0.5:
         return idf
     warn_user(

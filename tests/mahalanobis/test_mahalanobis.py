@@ -20,14 +20,19 @@ from sklearn_simlearn._core.rows import (
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn.datasets import make_visual_words
 from sklearn_simlearn.mahalanobis import _problem
-from sklearn_simlearn.mahalanobis._mahalanobis import _rounds
 from sklearn_simlearn.mahalanobis._neighbors import (
     _find_common,
     _find_common_dense,
     _find_nearest,
     find_neighbors,
 )
-from sklearn_simlearn.mahalanobis._problem import Pairs, Problem, descend, draw_queries
+from sklearn_simlearn.mahalanobis._problem import (
+    Pairs,
+    Problem,
+    descend,
+    draw_queries,
+    find_limits,
+)
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -410,11 +415,9 @@ def test_products_that_underflow_are_not_common_words():
 # -- the solver --
 
 
-@pytest.mark.parametrize(
-    ("n", "rounds"), [(0, []), (1, [1]), (2, [1, 2]), (9, [1, 2, 4, 8, 9])]
-)
-def test_rounds_double_up_to_the_last(n, rounds):
-    assert _rounds(n) == _rounds(np.int64(n)) == rounds
+@pytest.mark.parametrize(("n", "limits"), [(1, [1]), (2, [1, 2]), (9, [1, 2, 4, 8, 9])])
+def test_limits_of_steps_double_up_to_the_last(n, limits):
+    assert find_limits(n) == find_limits(np.int64(n)) == limits
 
 
 @pytest.mark.parametrize("alpha", [1.0, 10.0])
@@ -424,8 +427,7 @@ def test_end_satisfies_the_conditions_of_the_bounds(rng, alpha):
     problem.alpha = alpha
     start = problem.pairs.start
     triplets = mine(problem, start, rng)
-    steps = list(descend(problem, triplets, 2.0, _rounds(3000), 0.0))
-    m, n_iter, has_ended = steps[-1]
+    _, m, n_iter, has_ended = descend(problem, triplets, 2.0, 3000, 0.0)[-1]
     assert has_ended
     assert n_iter < 3000
     value, slope, _ = problem.evaluate(m, triplets, 2.0)
