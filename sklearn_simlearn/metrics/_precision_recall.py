@@ -15,6 +15,7 @@ from sklearn_simlearn.metrics._measure import (
     Ties,
 )
 from sklearn_simlearn.metrics._queries import (
+    Lists,
     check_query_weight,
     mean_over_queries,
     measure_matrices,
@@ -107,22 +108,16 @@ def average_precision(
     >>> average_precision([[1, 0, 1], [0, 1, 0]], [[0.9, 0.8, 0.7], [0.1, 0.9, 0.5]])
     array([0.833..., 1.        ])
     """
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
     return measure_matrices(
-        MEASURES["map"],
-        relevance,
-        similarity,
-        {
-            "ties": ties,
-            "interpolation": interpolation,
-            "k": k,
-            "denominator": denominator,
-        },
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
+        "map",
+        lists,
+        empty,
+        average,
+        sample_weight,
+        interpolation=interpolation,
+        k=k,
+        denominator=denominator,
     )
 
 
@@ -282,14 +277,8 @@ def precision_recall_curve(
     (array([1.        , 0.666...]), array([0.5, 1. ]))
     """
     levels = check_recall_levels(recall_levels)
-    curve = values_per_query(
-        lambda ranks: interpolated_precision(ranks, levels),
-        relevance,
-        similarity,
-        junk=junk,
-        ties=ties,
-        n_jobs=n_jobs,
-    )
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    curve = values_per_query(lambda ranks: interpolated_precision(ranks, levels), lists)
     curve = settle_empty(curve, empty)
     if average:
         if sample_weight is not None:

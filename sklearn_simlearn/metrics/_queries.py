@@ -28,7 +28,7 @@ from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.threads import count_threads
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn._core.unwrap import Model, find_model
-from sklearn_simlearn.metrics._measure import Measure, Ranks, rank_relevant_items
+from sklearn_simlearn.metrics._measure import MEASURES, Ranks, rank_relevant_items
 
 # -- estimators --
 
@@ -246,43 +246,46 @@ def refuse_perfect(relevant: np.ndarray) -> None:
 # -- matrices --
 
 
+class Lists(NamedTuple):
+    """Lists to rank, given by matrices; the fields are parameters of all measures."""
+
+    relevance: MatrixLike
+    similarity: ArrayLike
+    junk: MatrixLike | None
+    ties: str
+    n_jobs: int | None
+
+
 def measure_matrices(
-    measure: Measure,
-    relevance: MatrixLike,
-    similarity: ArrayLike,
-    options: dict[str, Any],
-    *,
-    ties: str,
+    name: str,
+    lists: Lists,
     empty: str,
-    junk: MatrixLike | None,
     average: bool,
     sample_weight: ArrayLike | None,
-    n_jobs: int | None,
+    **options: Any,
 ) -> np.ndarray | float:
-    """Measure rankings that are given by matrices.
+    """Measure lists that are given by matrices.
 
     Parameters
     ----------
-    measure : Measure
-        Entry of the table of measures.
+    name : str
+        Name in the table of measures.
 
-    options : dict
-        Options of this measure. The other parameters are those that all functions of
-        measures share.
+    lists : Lists
+        Lists to measure.
+
+    empty, average, sample_weight
+        As for :func:`average_precision`.
+
+    **options : dict
+        Options of this measure, except `ties`.
 
     Returns
     -------
     value : ndarray of shape (n_queries,) or float
         One value per query, or their mean with ``average=True``.
     """
-    value = values_per_query(
-        measure.bind(**options),
-        relevance,
-        similarity,
-        junk=junk,
-        ties=ties,
-        n_jobs=n_jobs,
-    )
+    value = values_per_query(MEASURES[name].bind(ties=lists.ties, **options), lists)
     if sample_weight is not None:
         sample_weight = check_query_weight(sample_weight, value)
     value = settle_empty(value, empty)
@@ -290,15 +293,10 @@ def measure_matrices(
 
 
 def values_per_query(
-    of_ranks: Callable[[Ranks], np.ndarray],
-    relevance: MatrixLike,
-    similarity: ArrayLike,
-    *,
-    junk: MatrixLike | None,
-    ties: str,
-    n_jobs: int | None,
+    of_ranks: Callable[[Ranks], np.ndarray], lists: Lists
 ) -> np.ndarray:
-    """Check the input and measure its ranks, in blocks that bound the memory."""
+    """Check the lists and measure their ranks, in blocks that bound the memory."""
+    relevance, similarity, junk, ties, n_jobs = lists
     S = check_array(
         similarity,
         dtype=[np.float64, np.float32],

@@ -13,7 +13,7 @@ from sklearn_simlearn.metrics._measure import (
     Empty,
     Ties,
 )
-from sklearn_simlearn.metrics._queries import measure_matrices
+from sklearn_simlearn.metrics._queries import Lists, measure_matrices
 
 
 @validate_params(
@@ -82,18 +82,8 @@ def precision_at_k(
     >>> precision_at_k([[1, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]], k=2)
     array([0.5, 0.5])
     """
-    return measure_matrices(
-        MEASURES["precision"],
-        relevance,
-        similarity,
-        {"k": k},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
-    )
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    return measure_matrices("precision", lists, empty, average, sample_weight, k=k)
 
 
 @validate_params(
@@ -162,18 +152,8 @@ def recall_at_k(
     >>> recall_at_k([[1, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]], k=2)
     array([0.5, 1. ])
     """
-    return measure_matrices(
-        MEASURES["recall"],
-        relevance,
-        similarity,
-        {"k": k},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
-    )
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    return measure_matrices("recall", lists, empty, average, sample_weight, k=k)
 
 
 @validate_params(
@@ -237,18 +217,8 @@ def r_precision(
     >>> r_precision([[1, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]])
     array([0.5, 1. ])
     """
-    return measure_matrices(
-        MEASURES["r_precision"],
-        relevance,
-        similarity,
-        {},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
-    )
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    return measure_matrices("r_precision", lists, empty, average, sample_weight)
 
 
 @validate_params(
@@ -317,17 +287,9 @@ def reciprocal_rank(
     >>> reciprocal_rank([[0, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]])
     array([0.333..., 1.        ])
     """
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
     return measure_matrices(
-        MEASURES["reciprocal_rank"],
-        relevance,
-        similarity,
-        {"k": k},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
+        "reciprocal_rank", lists, empty, average, sample_weight, k=k
     )
 
 
@@ -403,17 +365,9 @@ def ndcg_at_k(
     >>> ndcg_at_k([[3, 0, 1], [0, 1, 0]], [[9, 8, 7], [1, 9, 5]])
     array([0.963..., 1.        ])
     """
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
     return measure_matrices(
-        MEASURES["ndcg"],
-        relevance,
-        similarity,
-        {"k": k, "gain": gain, "ties": ties},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
+        "ndcg", lists, empty, average, sample_weight, k=k, gain=gain
     )
 
 
@@ -482,15 +436,5 @@ def top4_score(
     >>> top4_score([[1, 1, 0, 1, 1, 0]], [[9, 8, 7, 6, 5, 4]])
     array([3.])
     """
-    return measure_matrices(
-        MEASURES["top4"],
-        relevance,
-        similarity,
-        {},
-        ties=ties,
-        empty=empty,
-        junk=junk,
-        average=average,
-        sample_weight=sample_weight,
-        n_jobs=n_jobs,
-    )
+    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    return measure_matrices("top4", lists, empty, average, sample_weight)
