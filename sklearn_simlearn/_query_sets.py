@@ -1,9 +1,12 @@
 """Mixin of similarities whose queries may be sets of samples."""
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_simlearn._core.encoders import Sides
 from sklearn_simlearn._core.groups import name_sets
+from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 from sklearn_simlearn.base import EncodedSimilarityMixin
@@ -14,8 +17,45 @@ class QuerySetsMixin(EncodedSimilarityMixin):
     """Mixin for similarities whose encoder also encodes sets of queries.
 
     The method `queries` of `encoder_` takes `groups`, the set of each query, and
-    returns one row per set. The estimator defines a `similarity` with `groups`.
+    returns one row per set.
     """
+
+    def similarity(
+        self,
+        X: MatrixLike,
+        Y: MatrixLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Return the similarity of every query, or set of queries, to every item.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
+            Items; `X` itself if None.
+
+        groups : array-like of shape (n_queries,), default=None
+            Set of each query. If None, each query is a separate set.
+
+        Returns
+        -------
+        S : ndarray of shape (n_sets, n_items)
+            Larger is more similar. One row for each group, in sorted order.
+        """
+        check_is_fitted(self)
+        rows = self._check_rows(X)
+        items = rows if Y is None or Y is X else self._check_rows(Y)
+        return self._compare_sets(rows, items, groups)
+
+    def _compare_sets(
+        self, X: Matrix, Y: Matrix, groups: ArrayLike | None
+    ) -> np.ndarray:
+        """Return the similarities of checked queries to checked items."""
+        if groups is None:
+            return Sides(X, Y).similarity(self.encoder_)
+        return inner_products(self.encoder_.queries(X, groups), self.encoder_.items(Y))
 
     def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
         """Encode queries, alone or in sets.
@@ -29,8 +69,9 @@ class QuerySetsMixin(EncodedSimilarityMixin):
             Queries.
 
         groups : array-like of shape (n_queries,), default=None
-            Set of each query. The queries of a set must be of one class. If None, each
-            query is a separate set.
+            Set of each query: integers, strings, or other values that can be sorted.
+            The queries of a set should be of one class. If None, each query is a
+            separate set.
 
         Returns
         -------
@@ -39,8 +80,12 @@ class QuerySetsMixin(EncodedSimilarityMixin):
             are also the index of a pandas frame. Without groups, one row per query.
         """
         check_is_fitted(self)
-        Q = self.encoder_.queries(self._check_rows(X), groups)
+        Q = self._encode_sets(self._check_rows(X), groups)
         return name_sets(self, Q, groups)
+
+    def _encode_sets(self, X: Matrix, groups: ArrayLike | None) -> Matrix:
+        """Return the encoded sets of checked queries."""
+        return self.encoder_.queries(X, groups)
 
     def score(
         self,

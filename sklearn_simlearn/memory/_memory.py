@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_simlearn._core.encoders import Encoder
-from sklearn_simlearn._core.groups import name_sets, read_groups
+from sklearn_simlearn._core.groups import read_groups
 from sklearn_simlearn._core.judgements import (
     Judgements,
     check_judgements,
@@ -75,7 +75,8 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
         `fit` clones and fits it. To use a fitted estimator, wrap it in a
         :class:`~sklearn.frozen.FrozenEstimator`. None is the inner product of the rows.
         With "precomputed", `X` is the square matrix of the similarities of the queries
-        to each other.
+        to each other, and `transform` returns the weights of the queries, zero for
+        queries of other sets.
 
     method : {"memory", "sum", "average", "max"}, default="memory"
         Score of an item for a set of queries: the inner product with the memory vector,
@@ -248,31 +249,7 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
         """
         return self.fit(X, y).transform(X, groups=groups)
 
-    def transform(self, X: MatrixLike, groups: ArrayLike | None = None) -> Matrix:
-        """Encode each set of queries as one vector.
-
-        The inner products of these vectors with the rows of `transform_database` are
-        the similarity.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        groups : array-like of shape (n_queries,), default=None
-            Set of each query: integers, strings, or other values that can be sorted. If
-            None, each query is a separate set.
-
-        Returns
-        -------
-        M : ndarray or csr_array of shape (n_sets, n_features_out)
-            One row for each group, in the sorted order of ``np.unique(groups)``; these
-            are also the index of a pandas frame. Without groups, one row per query.
-            With ``base_similarity="precomputed"``, a row holds the weights of the
-            queries, zero for queries of other sets.
-        """
-        check_is_fitted(self)
-        X = self._check_rows(X)
+    def _encode_sets(self, X: Matrix, groups: ArrayLike | None) -> Matrix:
         if self._is_precomputed:
             check_square(X)
         if self.encoder_ is None:
@@ -280,8 +257,7 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
                 f"{self.base_similarity_!r} is not an inner product, so a set of "
                 "queries has no vector. Use `similarity` or `query_weights`."
             )
-        M = self.encoder_.queries(X, groups)
-        return name_sets(self, M, groups)
+        return self.encoder_.queries(X, groups)
 
     @available_if(_has_vectors)
     def transform_database(self, X: MatrixLike) -> Matrix:
@@ -299,33 +275,9 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
         """
         return super().transform_database(X)
 
-    def similarity(
-        self,
-        X: MatrixLike,
-        Y: MatrixLike | None = None,
-        groups: ArrayLike | None = None,
+    def _compare_sets(
+        self, X: Matrix, Y: Matrix, groups: ArrayLike | None
     ) -> np.ndarray:
-        """Return the similarity of every set of queries to every item.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
-            Items; `X` itself if None.
-
-        groups : array-like of shape (n_queries,), default=None
-            Set of each query. If None, each query is a separate set.
-
-        Returns
-        -------
-        S : ndarray of shape (n_sets, n_items)
-            Larger is more similar. One row for each group, in sorted order.
-        """
-        check_is_fitted(self)
-        X = self._check_rows(X)
-        Y = X if Y is None else self._check_rows(Y)
         sets = read_groups(groups, X.shape[0])
         space = self._space(X)
         has_vectors = isinstance(space, VectorSpace)

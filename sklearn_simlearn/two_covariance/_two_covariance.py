@@ -2,15 +2,10 @@
 
 from numbers import Integral, Real
 
-import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
-
-from sklearn_simlearn._core.products import inner_products
 from sklearn_simlearn._core.random import make_generator
 from sklearn_simlearn._core.sklearn import Interval
 from sklearn_simlearn._core.threads import one_blas_thread
-from sklearn_simlearn._core.typing import MatrixLike, RandomState
+from sklearn_simlearn._core.typing import RandomState
 from sklearn_simlearn._holdout import HOLDOUT, choose
 from sklearn_simlearn._query_sets import QuerySetsMixin
 from sklearn_simlearn.base import SimilarityLearner
@@ -184,34 +179,3 @@ class TwoCovarianceSimilarity(QuerySetsMixin, SimilarityLearner):
                 max_rows=MAX_ROWS,
             )
             return path.refit(choice.candidate, rng) | choice.attributes
-
-    def similarity(
-        self,
-        X: MatrixLike,
-        Y: MatrixLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> np.ndarray:
-        """Return the similarity of every query, or set of queries, to every item.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Y : {array-like, sparse matrix} of shape (n_items, n_features), default=None
-            Items; `X` itself if None.
-
-        groups : array-like of shape (n_queries,), default=None
-            Set of each query. If None, each query is a separate set.
-
-        Returns
-        -------
-        S : ndarray of shape (n_sets, n_items)
-            Larger is more similar. One row for each group, in sorted order.
-        """
-        if groups is None:
-            return super().similarity(X, Y)
-        check_is_fitted(self)
-        X = self._check_rows(X)
-        Y = X if Y is None else self._check_rows(Y)
-        return inner_products(self.encoder_.queries(X, groups), self.encoder_.items(Y))
