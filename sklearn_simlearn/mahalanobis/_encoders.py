@@ -23,17 +23,21 @@ class Matches(Encoder):
 
     def queries(self, X: Matrix) -> Matrix:
         """Return the frequencies times M."""
-        X = self.items(X)
-        Q = X @ self.M.astype(X.dtype, copy=False)
-        return canonical_csr(Q) if sparse.issparse(Q) else Q
+        return self.weigh(self.items(X))
 
     def items(self, X: Matrix) -> Matrix:
         """Return the frequencies."""
         return frequencies(X, self.power)
 
+    def weigh(self, F: Matrix) -> Matrix:
+        """Return frequencies times M."""
+        Q = F @ self.M.astype(F.dtype, copy=False)
+        return canonical_csr(Q) if sparse.issparse(Q) else Q
+
     def squares(self, X: Matrix) -> np.ndarray:
         """Return x' M x of each row."""
-        return row_dots(self.items(X), self.queries(X))
+        F = self.items(X)
+        return row_dots(F, self.weigh(F))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +50,14 @@ class MatrixCosine(Encoder):
 
     def queries(self, X: Matrix) -> Matrix:
         """Return X M, divided by the length of X under M."""
-        Q = self.matches.queries(X)
-        return scale_rows(Q, inverse(np.sqrt(row_dots(self.matches.items(X), Q))))
+        F = self.matches.items(X)
+        Q = self.matches.weigh(F)
+        return scale_rows(Q, inverse(np.sqrt(row_dots(F, Q))))
 
     def items(self, X: Matrix) -> Matrix:
         """Return X, divided by its length under M."""
-        scale = inverse(np.sqrt(self.matches.squares(X)))
-        return scale_rows(self.matches.items(X), scale)
+        F = self.matches.items(X)
+        return scale_rows(F, inverse(np.sqrt(row_dots(F, self.matches.weigh(F)))))
 
 
 @dataclass(frozen=True, eq=False)
