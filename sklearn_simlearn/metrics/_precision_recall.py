@@ -16,6 +16,7 @@ from sklearn_simlearn.metrics._measure import (
 )
 from sklearn_simlearn.metrics._queries import (
     Lists,
+    check_lists,
     check_query_weight,
     mean_over_queries,
     measure_matrices,
@@ -277,12 +278,12 @@ def precision_recall_curve(
     (array([1.        , 0.666...]), array([0.5, 1. ]))
     """
     levels = check_recall_levels(recall_levels)
-    lists = Lists(relevance, similarity, junk, ties, n_jobs)
+    lists = check_lists(Lists(relevance, similarity, junk, ties, n_jobs))
+    if sample_weight is not None:
+        sample_weight = check_query_weight(sample_weight, lists.similarity)
     curve = values_per_query(lambda ranks: interpolated_precision(ranks, levels), lists)
     curve = settle_empty(curve, empty)
     if average:
-        if sample_weight is not None:
-            sample_weight = check_query_weight(sample_weight, curve)
         curve = np.array([mean_over_queries(c, sample_weight) for c in curve.T])
     return curve, levels
 

@@ -285,26 +285,24 @@ def measure_matrices(
     value : ndarray of shape (n_queries,) or float
         One value per query, or their mean with ``average=True``.
     """
-    value = values_per_query(MEASURES[name].bind(ties=lists.ties, **options), lists)
+    of_ranks = MEASURES[name].bind(ties=lists.ties, **options)
+    lists = check_lists(lists)
     if sample_weight is not None:
-        sample_weight = check_query_weight(sample_weight, value)
-    value = settle_empty(value, empty)
+        sample_weight = check_query_weight(sample_weight, lists.similarity)
+    value = settle_empty(values_per_query(of_ranks, lists), empty)
     return mean_over_queries(value, sample_weight) if average else value
 
 
-def values_per_query(
-    of_ranks: Callable[[Ranks], np.ndarray], lists: Lists
-) -> np.ndarray:
-    """Check the lists and measure their ranks, in blocks that bound the memory."""
-    relevance, similarity, junk, ties, n_jobs = lists
+def check_lists(lists: Lists) -> Lists:
+    """Return lists with checked matrices of one shape."""
     S = check_array(
-        similarity,
+        lists.similarity,
         dtype=[np.float64, np.float32],
         order="C",
         ensure_all_finite=False,
         input_name="similarity",
     )
-    relevance = _check_mask(relevance, "relevance", S.shape)
+    relevance, junk = _check_mask(lists.relevance, "relevance", S.shape), lists.junk
     if junk is not None:
         if not sparse.issparse(junk) and np.ndim(junk) == 1:
             if np.size(junk) != S.shape[1]:
@@ -314,16 +312,24 @@ def values_per_query(
                 )
             junk = np.broadcast_to(junk, S.shape)
         junk = _check_mask(junk, "junk", S.shape)
+    return lists._replace(relevance=relevance, similarity=S, junk=junk)
+
+
+def values_per_query(
+    of_ranks: Callable[[Ranks], np.ndarray], lists: Lists
+) -> np.ndarray:
+    """Measure the ranks of checked lists, in blocks that bound the memory."""
+    S: Any = lists.similarity
 
     def measure_block(block: slice) -> np.ndarray:
         if np.isnan(S[block]).any():
             raise ValueError("similarity contains NaN, which cannot be ranked.")
         ranks = rank_relevant_items(
-            _dense_rows(relevance, block),
+            _dense_rows(lists.relevance, block),
             S[block],
-            junk=None if junk is None else _dense_rows(junk, block),
-            ties=ties,
-            n_jobs=n_jobs,
+            junk=None if lists.junk is None else _dense_rows(lists.junk, block),
+            ties=lists.ties,
+            n_jobs=lists.n_jobs,
         )
         return of_ranks(ranks)
 
@@ -337,7 +343,7 @@ def rows_per_block(n_items: int, n_queries: int) -> int:
     return get_chunk_n_rows(32 * n_items, max_n_rows=n_queries)
 
 
-def _dense_rows(matrix: Matrix, block: slice) -> np.ndarray:
+def _dense_rows(matrix: Any, block: slice) -> np.ndarray:
     rows = matrix[block]
     rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
     return rows.view(np.int8) if rows.dtype == bool else rows

@@ -564,6 +564,16 @@ def test_a_weight_counts_and_all_zero_weights_are_refused(untied):
         )
 
 
+@pytest.mark.parametrize("name", ["average_precision", "precision_recall_curve"])
+def test_weights_are_checked_before_the_lists_are_ranked(name, untied):
+    relevance, similarity = untied
+    similarity = np.full_like(similarity, np.nan)  # found when the lists are ranked
+    with pytest.raises(ValueError, match=r"sample_weight\.shape"):
+        getattr(metrics, name)(
+            relevance, similarity, average=False, sample_weight=np.ones(3)
+        )
+
+
 # -- kernel --
 
 
