@@ -64,6 +64,8 @@ def principal_directions(X: Matrix, rng: np.random.Generator) -> Affine | None:
         gram = inner_products(X, X)
     last = len(gram) - 1
     values, vectors = linalg.eigh(gram, subset_by_index=[last + 1 - rank, last])
+    if values[-1] <= 0:  # all rows are zero, and have no direction
+        return Affine(np.eye(1, n_features, dtype=X.dtype), np.zeros(1, X.dtype), False)
     keep = values > values[-1] * n * np.finfo(X.dtype).eps
     leading = vectors[:, keep][:, ::-1]
     if not is_tall:

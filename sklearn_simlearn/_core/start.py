@@ -8,6 +8,7 @@ import numpy as np
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.rows import (
     are_counts,
+    document_frequency,
     inverse_document_frequency,
     power,
     scale_columns,
@@ -20,6 +21,16 @@ from sklearn_simlearn._core.typing import Matrix
 POWER = 0.75
 
 
+def informative_idf(X: Matrix) -> np.ndarray | None:
+    """Return the inverse document frequencies; None if they would make all rows zero.
+
+    This is so if no word occurs in some samples only.
+    """
+    frequency = document_frequency(X)
+    some = (frequency > 0) & (frequency < X.shape[0])
+    return inverse_document_frequency(X) if some.any() else None
+
+
 @dataclass(frozen=True, eq=False)
 class Start(Encoder):
     """The cosine, or for counts the cosine of tf-idf to the power 3/4.
@@ -27,7 +38,8 @@ class Start(Encoder):
     Attributes
     ----------
     idf : ndarray of shape (n_features,) or None
-        Weights of the words; None if the data does not hold counts.
+        Weights of the words; None if the data does not hold counts, or if all words
+        occur in all samples or in none.
     """
 
     idf: np.ndarray | None
@@ -37,8 +49,7 @@ class Start(Encoder):
     @classmethod
     def fit(cls, X: Matrix) -> Self:
         """Return the start for some training samples."""
-        idf = inverse_document_frequency(X) if are_counts(X) else None
-        return cls(idf if idf is not None and idf.any() else None)
+        return cls(informative_idf(X) if are_counts(X) else None)
 
     def items(self, X: Matrix) -> Matrix:
         """Return rows of unit length."""

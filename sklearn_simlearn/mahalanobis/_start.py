@@ -5,8 +5,8 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_non_negative
 
-from sklearn_simlearn._core.rows import canonical_csr, inverse_document_frequency
-from sklearn_simlearn._core.start import POWER, Start
+from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.start import POWER, Start, informative_idf
 from sklearn_simlearn._core.typing import Matrix, MatrixLike
 
 
@@ -34,13 +34,11 @@ def find_start(
     """Return the initial matrix, and the power for the entries of X."""
     if not isinstance(init, str):
         return init, 1.0
-    power, diagonal = 1.0, None
+    power, idf = 1.0, None
     if init == "auto":
-        idf = Start.fit(X).idf
-        if idf is not None:
-            power, diagonal = POWER, idf ** (2 * POWER)
+        power, idf = POWER, Start.fit(X).idf
     elif init == "tfidf":
-        diagonal = inverse_document_frequency(X) ** 2
-    if diagonal is None or not diagonal.any():
-        diagonal = np.ones(X.shape[1])
-    return sparse.diags_array(diagonal, format="csr"), power
+        idf = informative_idf(X)
+    if idf is None:
+        return sparse.eye_array(X.shape[1], format="csr"), 1.0
+    return sparse.diags_array(idf ** (2 * power), format="csr"), power

@@ -35,3 +35,10 @@ def test_principal_directions_span_the_rows(rng, monkeypatch):
         assert_allclose(np.abs(A @ Vt[:4].T), np.eye(4), atol=1e-8)
     # Equal rows have one direction.
     assert principal_directions(np.ones((5, 50)), rng).A.shape == (1, 50)
+
+
+def test_rows_of_zeros_have_one_arbitrary_direction(rng):
+    for n_samples in (5, 700):
+        for container in (np.asarray, sparse.csr_array):
+            found = principal_directions(container(np.zeros((n_samples, 600))), rng)
+            assert_allclose(found.A @ found.A.T, [[1]])

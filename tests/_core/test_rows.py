@@ -152,6 +152,15 @@ def test_detection_of_counts(X, expected):
             check_counts(X, "It")
 
 
+def test_start_is_the_cosine_if_no_word_distinguishes_samples(rng):
+    X = 1.0 + rng.poisson(0.4, size=(20, 6))
+    X[:, 3] = 0  # in no sample
+    for Z in (X, canonical_csr(X)):
+        assert Start.fit(Z).idf is None
+    X[0, 3] = 1
+    assert Start.fit(X).idf is not None
+
+
 def test_start_is_a_cosine_of_dampened_tfidf(dtype):
     rng = np.random.default_rng(0)
     X = rng.poisson(0.4, size=(20, 6)).astype(dtype)

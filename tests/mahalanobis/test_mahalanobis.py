@@ -317,11 +317,17 @@ def test_start_of_the_paper_is_the_cosine_of_tfidf(counts):
     assert_allclose(learner.similarity(X), cosine.similarity(X), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["frequencies", "every word in every sample"])
-def test_start_of_other_data_is_the_cosine(rng, counts, kind):
+@pytest.mark.parametrize(
+    ("kind", "init"),
+    [("frequencies", "auto"), ("used words", "auto"), ("used words", "tfidf")],
+)
+def test_start_of_other_data_is_the_cosine(rng, counts, kind, init):
     X, y = counts
-    X = normalize(X, norm="l1") if kind == "frequencies" else X.toarray() + 1
-    learner = stand_still().fit(X, y)
+    if kind == "frequencies":
+        X = normalize(X, norm="l1")
+    else:  # every used word is in every sample, one word is in none
+        X = np.pad(X.toarray() + 1, [(0, 0), (0, 1)])
+    learner = stand_still(init=init).fit(X, y)
     assert learner.power_ == 1
     expected = normalize(X) @ normalize(X).T
     expected = expected.toarray() if sparse.issparse(expected) else expected

@@ -944,10 +944,11 @@ def test_batches_of_triplets_leave_nothing_to_hold_out(counts):
 
 
 @pytest.mark.parametrize("holdout", ["objects", "samples"])
-def test_samples_of_zeros_keep_the_start(holdout):
+@pytest.mark.parametrize("n_features", [5, 600])
+def test_samples_of_zeros_keep_the_start(holdout, n_features):
     y = np.repeat(np.arange(12), 10)
     oasis = OASIS(holdout=holdout, n_triplets=100, random_state=0)
-    assert oasis.fit(np.zeros((120, 5)), y).share_ == 1
+    assert oasis.fit(np.zeros((120, n_features)), y).share_ == 1
 
 
 @pytest.mark.parametrize(
