@@ -70,6 +70,10 @@ class SimilarityMixin(DocLinkMixin):
     1.0
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        add_shared_attributes(cls)
+
     def score(
         self,
         X: MatrixLike,
@@ -261,10 +265,6 @@ class SimilarityLearner(
     """
 
     _parameter_constraints: dict[str, Any] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        add_shared_attributes(cls)
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)

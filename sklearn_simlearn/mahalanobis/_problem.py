@@ -143,6 +143,14 @@ class Triplets(NamedTuple):
     n_hard: int
 
 
+class Sums(NamedTuple):
+    """Sums over triplets: the loss of each query, and slopes by item and by pair."""
+
+    losses: np.ndarray
+    self_slope: np.ndarray
+    slopes: np.ndarray
+
+
 class Problem:
     """Items that query each other, and the objective as a function of M.
 
@@ -258,11 +266,11 @@ class Problem:
         losses = np.zeros(len(triplets.queries))
         self_slope = np.zeros((N_PARTS, self.n_items))
         slopes = np.zeros((N_PARTS, len(m)))
-        sums = losses, self_slope, slopes
+        sums = Sums(losses, self_slope, slopes)
         if self.dense is None:
-            self._add_sparse(m, triplets, margin, *sums)
+            self._add_sparse(m, triplets, margin, sums)
         else:
-            self._add_dense(self.dense, m, triplets, margin, *sums)
+            self._add_dense(self.dense, m, triplets, margin, sums)
         slope = np.empty_like(m)
         collect(self_slope, *self.own, self.n_threads, slopes, slope)
         stray = m - self.pairs.start
@@ -271,13 +279,7 @@ class Problem:
         return value, slope / margin + pull * stray, losses
 
     def _add_sparse(
-        self,
-        m: np.ndarray,
-        triplets: Triplets,
-        margin: float,
-        losses: np.ndarray,
-        self_slope: np.ndarray,
-        slopes: np.ndarray,
+        self, m: np.ndarray, triplets: Triplets, margin: float, sums: Sums
     ) -> None:
         """Add losses and slopes by reading the postings."""
         inverse_selves = self._inverse_selves(m)
@@ -286,9 +288,9 @@ class Problem:
         items, item_values = self.postings
         support = Words(indptr, words, items, *self.entries)
         mined = Mined(*triplets[:-1])  # without `n_hard`
-        for batch in gen_batches(max(len(losses), 1), BLOCK):
+        for batch in gen_batches(max(len(sums.losses), 1), BLOCK):
             differentiate(
-                np.arange(len(losses))[batch],
+                np.arange(len(sums.losses))[batch],
                 mined,
                 support,
                 values,
@@ -297,9 +299,7 @@ class Problem:
                 inverse_selves,
                 margin,
                 self.n_threads,
-                losses,
-                self_slope,
-                slopes,
+                *sums,
             )
 
     def _add_dense(
@@ -308,9 +308,7 @@ class Problem:
         m: np.ndarray,
         triplets: Triplets,
         margin: float,
-        losses: np.ndarray,
-        self_slope: np.ndarray,
-        slopes: np.ndarray,
+        sums: Sums,
     ) -> None:
         """Add losses and slopes by dense products."""
         inverse_selves = self._inverse_selves(m)
@@ -319,23 +317,25 @@ class Problem:
         first, second = self.pairs.first, self.pairs.second
         above = slice(self.n_words, None)
         size = max(1, min(BLOCK, MAX_SCORES // max(self.n_items, len(m))))
-        for batch in gen_batches(max(len(losses), 1), size):
+        for batch in gen_batches(max(len(sums.losses), 1), size):
             queries = dense[triplets.queries[batch]]
             S = np.ascontiguousarray(queries @ M) @ dense.T
             differentiate_scores(
-                np.arange(len(losses))[batch],
+                np.arange(len(sums.losses))[batch],
                 mined,
                 inverse_selves,
                 margin,
                 self.n_threads,
                 S,
-                losses,
-                self_slope,
+                sums.losses,
+                sums.self_slope,
             )
             # (mahalanobis-gradient)  x_iu sum_j a_ij x_jv, words by queries
             in_words, queries = dense.T @ S.T, queries.T
-            slopes[0] += row_dots(queries[first], in_words[second])
-            slopes[0, above] += row_dots(queries[second[above]], in_words[first[above]])
+            sums.slopes[0] += row_dots(queries[first], in_words[second])
+            sums.slopes[0, above] += row_dots(
+                queries[second[above]], in_words[first[above]]
+            )
 
     def _inverse_selves(self, m: np.ndarray) -> np.ndarray:
         """Return 1 / S_ii for each item; 0 if S_ii is 0."""

@@ -100,12 +100,6 @@ class MemoryVectorQuery(PaperFormMixin, QuerySetsMixin, BaseEstimator):
     base_similarity_ : object
         The fitted `base_similarity`, if it is an estimator.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     sklearn_simlearn.model_selection.make_query_sets : Draws sets to score.

@@ -65,12 +65,6 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
         Contribution of a query word that is not in the document, in the published
         formulas of "bm25l" and "bm25+"; 0 for the other variants. See the notes.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     CosineSimilarity : Cosine of tf-idf vectors, for texts of similar length.

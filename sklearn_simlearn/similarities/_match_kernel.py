@@ -67,12 +67,6 @@ class SelectiveMatchKernel(SimilarityMixin, BaseEstimator):
         Weights :math:`w_c`. A word that does not occur in the training data has the
         weight of a word that occurs once.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     See Also
     --------
     sklearn_simlearn.MemoryVectorQuery : Queries with several images of one object.

@@ -58,12 +58,6 @@ class CosineSimilarity(HandMadeSimilarity):
         to 0, all weights are 1 and `fit` warns. This happens with embeddings, whose
         features are non-zero in every sample.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     Examples
     --------
     >>> from sklearn_simlearn.similarities import CosineSimilarity
@@ -114,12 +108,6 @@ class NegativeEvidenceSimilarity(HandMadeSimilarity):
 
     mean_ : ndarray of shape (n_features,)
         Mean of the weighted training data.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
 
     Notes
     -----
@@ -195,12 +183,6 @@ class BurstinessSimilarity(NonNegativeMixin, HandMadeSimilarity):
         Denominators. It is 1 for a word that does not occur in the training data, as if
         it occurred once.
 
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
-
     References
     ----------
     .. [1] H. Jegou, M. Douze and C. Schmid. "On the burstiness of visual elements".
@@ -266,12 +248,6 @@ class AsymmetricSimilarity(CountsMixin, HandMadeSimilarity):
     ----------
     max_count_ : int
         The largest count that was used.
-
-    n_features_in_ : int
-        Width of the training data.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names of the training data, if it had any.
 
     Notes
     -----
