@@ -86,19 +86,17 @@ def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarra
     The postings of sparse items are built at the first call with sparse queries.
     """
     D = canonical_csr(D) if sparse.issparse(D) else np.asarray(D)
-    postings = None
+    postings: dict[np.dtype, Postings] = {}
 
     def products(Q: Matrix) -> np.ndarray:
-        nonlocal postings
-        if not sparse.issparse(Q):
-            return safe_sparse_dot(np.asarray(Q), D.T, dense_output=True)
-        if not sparse.issparse(D):
+        if not (sparse.issparse(Q) and sparse.issparse(D)):
+            Q = Q if sparse.issparse(Q) else np.asarray(Q)
             return safe_sparse_dot(Q, D.T, dense_output=True)
-        if Q.dtype != D.dtype:
-            return (Q @ D.T).toarray()
-        if postings is None:
-            postings = Postings(D)
-        return postings.scores(canonical_csr(Q), n_threads=n_threads)
+        dtype = np.result_type(Q.dtype, D.dtype)
+        if dtype not in postings:
+            postings[dtype] = Postings(D.astype(dtype, copy=False))
+        Q = canonical_csr(Q.astype(dtype, copy=False))
+        return postings[dtype].scores(Q, n_threads=n_threads)
 
     return products
 
