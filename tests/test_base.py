@@ -162,6 +162,14 @@ def test_inner_products_of_every_mixture(types, rng):
             assert S.dtype == np.result_type(Q, D)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.int64])
+def test_inner_products_of_sparse_integers_are_floats(dtype, rng):
+    A = rng.poisson(0.5, (5, 8)).astype(dtype)
+    S = inner_products(sparse.csr_array(A), sparse.csr_array(A))
+    assert S.dtype.kind == "f"
+    assert_allclose(S, A.astype(int) @ A.T.astype(int))
+
+
 def test_warnings_point_at_the_users_line(counts):
     X, y = counts
 

@@ -92,7 +92,8 @@ def products_with(D: Matrix, n_threads: int = 1) -> Callable[[Matrix], np.ndarra
         if not (sparse.issparse(Q) and sparse.issparse(D)):
             Q = Q if sparse.issparse(Q) else np.asarray(Q)
             return safe_sparse_dot(Q, D.T, dense_output=True)
-        dtype = np.result_type(Q.dtype, D.dtype)
+        # Integers and booleans become floats.
+        dtype = np.result_type(Q.dtype, D.dtype, np.float32)
         if dtype not in postings:
             postings[dtype] = Postings(D.astype(dtype, copy=False))
         Q = canonical_csr(Q.astype(dtype, copy=False))
