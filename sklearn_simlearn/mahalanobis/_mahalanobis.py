@@ -317,22 +317,21 @@ class SparseMahalanobisLearner(NonNegativeMixin, PaperFormMixin, SimilarityLearn
         start, share = problem.pairs.start, candidate.share
         iterations = count(1)
 
-        def validate(validation: Validation, m: np.ndarray, n_iter: int) -> None:
+        def validate(m: np.ndarray, n_iter: int) -> None:
+            if validation is None:
+                return
             encoder = _describe(problem, m, power)["encoder_"]
             candidate = Candidate(n_iter, 0.0) if n_iter else START
             validation.record(candidate, encoder, lambda: (m, n_iter))
 
         def report(learned: np.ndarray) -> bool:
             m = interpolate(learned, start, share)
-            if validation is not None:
-                validate(validation, m, next(iterations))
+            validate(m, next(iterations))
             return advance("iteration", partial(_describe, problem, m, power))
 
-        if validation is not None:
-            validate(validation, start, 0)
-        last = descend(problem, triplets, margin, candidate.n_iter, self.tol, report)[
-            -1
-        ]
+        validate(start, 0)
+        steps = descend(problem, triplets, margin, candidate.n_iter, self.tol, report)
+        last = steps[-1]
         m, n_iter = interpolate(last.m, start, share), last.n_iter
         attributes: dict[str, Any] = {}
         if validation is not None:
