@@ -19,6 +19,7 @@ from sklearn_simlearn._core.statistics import (
 from sklearn_simlearn._core.warn import StartKeptWarning
 from sklearn_simlearn.comparison._rows import Row
 from sklearn_simlearn.comparison._task import Task
+from sklearn_simlearn.display._curves import count_queries
 from sklearn_simlearn.report._measurement import Measured, measure_estimator
 
 COLUMNS = (
@@ -36,6 +37,10 @@ COLUMNS = (
 # Maximum number of characters of a note on an error or a warning.
 MAX_NOTE = 300
 
+# Part of the warning of a hold-out that measured candidates and chose the start. It is
+# not printed, because the choices of the hold-outs show the best candidate.
+NOT_BETTER = "no candidate ranks held-out samples better"
+
 
 @dataclass
 class Result:
@@ -47,6 +52,10 @@ class Result:
     @property
     def mean_average_precision(self) -> float:
         return self.measured.mean_average_precision
+
+    @property
+    def n_queries(self) -> int:
+        return count_queries(self.measured.report.average_precision)
 
 
 @dataclass
@@ -81,8 +90,9 @@ class Comparison:
         """Return the lines of the table, below `COLUMNS`.
 
         Gains are differences in mean average precision to the best baseline. Rows with
-        sets of queries have no gain, because their task is different. p-values are
-        corrected for the number of rows, as in the report.
+        sets of queries have no gain, because their task is different. Baselines are not
+        tested. The other p-values are corrected for their number, as in the report and
+        in the advice.
         """
         baseline = self.best(lambda row: row.is_baseline)
         tests = {}
@@ -90,7 +100,7 @@ class Comparison:
             tests = {
                 r.row.name: paired_test(r.measured.gains_over(baseline.measured))
                 for r in self.results
-                if r is not baseline and not r.row.in_sets
+                if not (r.row.is_baseline or r.row.in_sets)
             }
         p = dict(zip(tests, allow_for_several([*tests.values()]), strict=True))
         return [_tabulate(r, baseline, p.get(r.row.name)) for r in self.results]
@@ -127,6 +137,8 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
                 continue
             if issubclass(warning.category, StartKeptWarning):
                 comparison.start_kept.append(row.name)
+                if NOT_BETTER in str(warning.message):
+                    continue
             note = _shorten(str(warning.message))
             names = comparison.warnings.setdefault(note, [])
             if row.name not in names:

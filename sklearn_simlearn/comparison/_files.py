@@ -53,6 +53,10 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_writable(folder):
+    if not folder.exists():
+        raise ValueError(
+            f"{folder} does not exist: create it, or choose another folder"
+        )
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

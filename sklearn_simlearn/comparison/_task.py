@@ -150,7 +150,14 @@ def make_task(
         test,
     )
     for half in (task.y_train, task.y_test):
-        check_relevance(half).require_triplets()
+        try:
+            check_relevance(half).require_triplets()
+        except ValueError as error:
+            raise ValueError(
+                "similarities cannot be compared: half of the samples are held out, "
+                "and each half needs two samples of one class and one of another. Add "
+                "samples or classes."
+            ) from error
     return task
 
 

@@ -108,7 +108,7 @@ class Findings:
         )
 
     def _tabulate(self):
-        others = [name for name in self.measured if name != self.baseline]
+        others = [name for name in self.measured if name not in self.baselines]
         p_values = allow_for_several([paired_test(self.gains[name]) for name in others])
         p_values = dict(zip(others, p_values.tolist(), strict=True))
         table = []

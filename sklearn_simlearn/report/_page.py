@@ -146,7 +146,7 @@ def _compare(findings):
         else:
             cells += [
                 _with_interval(line["gain"], line["gain interval"], "+"),
-                tag("td", say_p(line["p"]).removeprefix("= "), data_value=line["p"]),
+                _p_value(line["p"]),
                 tag("td", line["wins"]),
                 tag("td", line["losses"]),
             ]
@@ -162,7 +162,7 @@ def _compare(findings):
         "among the first k. In brackets: 95% confidence intervals (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
         "queries. p: Wilcoxon's signed-rank test over the queries, corrected for the "
-        "number of rows (Holm). Intervals and tests treat the queries as "
+        "number of tests (Holm). Intervals and tests treat the queries as "
         "independent."
     )
     return join(_table(heads, rows), tag("p", note, class_="soft"))
@@ -172,6 +172,12 @@ def _with_interval(value, interval, sign=""):
     low, high = interval
     brackets = f"[{low:{sign}.3f}, {high:{sign}.3f}]"
     return tag("td", f"{value:{sign}.3f}", tag("small", brackets), data_value=value)
+
+
+def _p_value(p):
+    if p is None:  # a baseline
+        return tag("td", "")
+    return tag("td", say_p(p).removeprefix("= "), data_value=p)
 
 
 def _optional(value, form, factor=1):
