@@ -143,7 +143,7 @@ def test_gain_is_over_the_best_baseline(embedded):
             assert row["gain"] == ""
         else:
             assert float(row["gain"]) == pytest.approx(scores[name] - best, abs=1.1e-3)
-        is_tested = not name.startswith("5 queries") and scores[name] != best
+        is_tested = not name.startswith("5 queries") and name not in BASELINES
         assert (row["p"] != "") == is_tested
         for column in ("P@1", "P@10"):
             assert 0 < float(row[column]) < 1
