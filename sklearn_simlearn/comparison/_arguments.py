@@ -10,7 +10,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that reports an invalid call in one line, without the usage."""
 
     def error(self, message):
-        self.exit(2, f"sklearn_simlearn: {message} (see --help)\n")
+        self.exit(2, f"sklearn_simlearn: {message} (see {self.prog} --help)\n")
 
 
 def parse(
