@@ -159,7 +159,8 @@ scores, answers = index.search(files, k=5, exclude=files)
 [Path(path).name for path in answers[0]]
 
 # %%
-# :class:`~sklearn_simlearn.display.NeighborsDisplay` shows results by their row numbers.
+# :class:`~sklearn_simlearn.display.NeighborsDisplay` shows results by their row
+# numbers.
 
 from sklearn_simlearn.display import NeighborsDisplay
 
