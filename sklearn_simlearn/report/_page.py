@@ -49,7 +49,8 @@ def make_page(findings: Findings) -> str:
     }
     if findings.advice:
         words = [tag("p", paragraph) for paragraph in findings.advice]
-        sections = {"Advice": join(*words, tag("pre", findings.code))} | sections
+        code = tag("p", "To fit it:"), tag("pre", findings.code)
+        sections = {"Advice": join(*words, *code)} | sections
     anchors = {title: title.lower().replace(" ", "-") for title in sections}
     links = [tag("a", title, href=f"#{anchors[title]}") for title in sections]
     images = "".join(
@@ -162,8 +163,8 @@ def _compare(findings):
         "among the first k. In brackets: 95% confidence intervals (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
         "queries. p: Wilcoxon's signed-rank test over the queries, corrected for the "
-        "number of tests (Holm). Intervals and tests treat the queries as "
-        "independent."
+        "number of tests (Holm). Baselines are not tested. Intervals and tests treat "
+        "the queries as independent."
     )
     return join(_table(heads, rows), tag("p", note, class_="soft"))
 
