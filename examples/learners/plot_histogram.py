@@ -100,14 +100,15 @@ ax.invert_yaxis()
 # %%
 # Weights
 # -------
-# Only differences within a row change the ranking of a query. The gain of an item with a
-# word over an item without it is a weight minus the first weight of the row. The
+# Only differences within a row change the ranking of a query. The gain of an item with
+# a word over an item without it is a weight minus the first weight of the row. The
 # learned weights reproduce three known rules:
 #
 # - The gain of a rare word that both have once is as large as that of a word that both
 #   have four times, since objects show their words once (burstiness).
 # - Gains are smaller for the most common words (idf).
-# - Most weights of words that the query lacks are slightly negative (negative evidence).
+# - Most weights of words that the query lacks are slightly negative (negative
+#   evidence).
 
 from sklearn_simlearn.display import WeightTableDisplay
 
@@ -148,11 +149,11 @@ print(f"Share of the hand-made similarity: {models['learned'].share_}, which is"
 print(models["learned"].hand_made_)
 
 # %%
-# The hold-out chose a mixture of which three quarters are the best hand-made similarity.
-# The learned table alone ranks as well as the mixture, without any hand-made
-# similarity. The table represents bursts: a row has its largest weight if the item has
-# a word about as often as the query, and the weight grows far less than a product of
-# counts.
+# The hold-out chose a mixture that consists of three quarters of the best hand-made
+# similarity. The learned table alone ranks as well as the mixture, without any
+# hand-made similarity. The table represents bursts: a row has its largest weight if the
+# item has a word about as often as the query, and the weight grows far less than a
+# product of counts.
 
 fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")
 _ = WeightTableDisplay.from_estimator(table_alone, name="Bursts in photographs", ax=ax)
