@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.statistics import (
     Mean,
     allow_for_several,
     mean_interval,
     paired_test,
+    pool,
 )
-from sklearn_simlearn.comparison._comparison import Comparison, Result, measure_row
+from sklearn_simlearn.comparison._comparison import (
+    Comparison,
+    Result,
+    find_units,
+    measure_row,
+)
 from sklearn_simlearn.comparison._task import Task
 
 # Significance level.
@@ -148,7 +153,7 @@ def advise(comparison: Comparison, task: Task) -> Advice | None:
     if best is None or baseline is None:
         only = best or baseline
         return None if only is None else Advice(only, task.split)
-    units = _find_units(task, baseline)
+    units = find_units(task, baseline)
     difference = _compare(best, baseline, ours, units)
     chosen = best if difference.is_gain else baseline
     together = comparison.best(lambda row: row.in_sets)
@@ -201,7 +206,7 @@ def _compare(best, baseline, ours, units):
     p_values = allow_for_several([paired_test(gain) for gain in gains.values()])
     gain = gains[best.row.name]
     scores = [
-        float(_pool(result.measured.report.average_precision, units).mean())
+        float(pool(result.measured.report.average_precision, units).mean())
         for result in (best, baseline)
     ]
     return Difference(
@@ -220,27 +225,9 @@ def _score(result):
     return result.mean_average_precision
 
 
-def _find_units(task, result):
-    """Return the object of each query if objects were held out, else None."""
-    if task.split != "objects":
-        return None
-    objects = check_relevance(task.y_test).objects()[result.measured.report.query]
-    return np.unique(objects, return_inverse=True)[1]
-
-
 def _gain(result, baseline, units):
     """Return differences in average precision, one per query or object."""
-    return _pool(result.measured.gains_over(baseline.measured), units)
-
-
-def _pool(values, units):
-    """Return the known values of queries, or their means over each object."""
-    known = ~np.isnan(values)
-    if units is None:
-        return values[known]
-    sums = np.bincount(units[known], values[known])
-    counts = np.bincount(units[known])
-    return sums[counts > 0] / counts[counts > 0]
+    return pool(result.measured.gains_over(baseline.measured), units)
 
 
 def _find_better_at_1(chosen, results):

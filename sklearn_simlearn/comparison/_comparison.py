@@ -11,9 +11,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn._core.progress import timed_fit
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.statistics import (
     allow_for_several,
     paired_test,
+    pool,
     say_p,
 )
 from sklearn_simlearn._core.warn import StartKeptWarning
@@ -86,7 +88,7 @@ class Comparison:
             candidates, key=lambda result: result.mean_average_precision, default=None
         )
 
-    def tabulate(self) -> list[tuple[str, ...]]:
+    def tabulate(self, task: Task) -> list[tuple[str, ...]]:
         """Return the lines of the table, below `COLUMNS`.
 
         Gains are differences in mean average precision to the best baseline. Rows with
@@ -97,8 +99,11 @@ class Comparison:
         baseline = self.best(lambda row: row.is_baseline)
         tests = {}
         if baseline is not None:
+            units = find_units(task, baseline)
             tests = {
-                r.row.name: paired_test(r.measured.gains_over(baseline.measured))
+                r.row.name: paired_test(
+                    pool(r.measured.gains_over(baseline.measured), units)
+                )
                 for r in self.results
                 if not (r.row.is_baseline or r.row.in_sets)
             }
@@ -144,6 +149,17 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
             if row.name not in names:
                 names.append(row.name)
     return comparison
+
+
+def find_units(task: Task, result: Result) -> np.ndarray | None:
+    """Return the object of each query if objects were held out, else None.
+
+    The queries of a new object are not independent of each other.
+    """
+    if task.split != "objects":
+        return None
+    objects = check_relevance(task.y_test).objects()[result.measured.report.query]
+    return np.unique(objects, return_inverse=True)[1]
 
 
 def describe_error(error: BaseException) -> str:

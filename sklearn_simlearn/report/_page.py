@@ -158,13 +158,14 @@ def _compare(findings):
         is_best = line["similarity"] == findings.best
         options = {"class_": "best" if is_best else None}
         rows.append(tag("tr", *cells, data_name=line["similarity"], **options))
+    units = "queries" if findings.units is None else "objects"
     note = (
         "mAP: mean average precision over the queries. P@k: share of relevant items "
         "among the first k. In brackets: 95% confidence intervals (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
-        "queries. p: Wilcoxon's signed-rank test over the queries, corrected for the "
-        "number of tests (Holm). Baselines are not tested. Intervals and tests treat "
-        "the queries as independent."
+        f"queries. p: Wilcoxon's signed-rank test over the {units}, corrected for the "
+        "number of tests (Holm). Baselines are not tested. Intervals treat the queries "
+        f"as independent, tests the {units}."
     )
     return join(_table(heads, rows), tag("p", note, class_="soft"))
 

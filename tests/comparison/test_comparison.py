@@ -5,10 +5,10 @@ import pytest
 from scipy import sparse, stats
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_simlearn._core.statistics import allow_for_several
+from sklearn_simlearn._core.statistics import allow_for_several, say_p
 from sklearn_simlearn.comparison import _rows
 from sklearn_simlearn.comparison._advice import advise
-from sklearn_simlearn.comparison._comparison import compare, describe_error
+from sklearn_simlearn.comparison._comparison import compare, describe_error, find_units
 from sklearn_simlearn.comparison._rows import ROWS, Row
 from sklearn_simlearn.comparison._task import make_task
 from sklearn_simlearn.comparison._wording import (
@@ -134,7 +134,7 @@ def test_gains_and_p_values_are_those_of_paired_queries(task, leading):
         Row(name, lambda task, n=n: leading(n), is_baseline=name == "best")
         for name, n in widths.items()
     ]
-    table = compare(task, rows, silence).tabulate()
+    table = compare(task, rows, silence).tabulate(task)
     precision = {
         name: retrieval_report(leading(n), task.X_test, task.y_test).average_precision
         for name, n in widths.items()
@@ -148,7 +148,9 @@ def test_gains_and_p_values_are_those_of_paired_queries(task, leading):
     assert [line[5] for line in table] == ["", f"{corrected[0]:.2g}", "<0.0001", "1"]
 
 
-def test_table_advice_and_report_have_the_same_p_value(task, leading):
+@pytest.mark.parametrize("split", ["samples", "objects"])
+def test_table_advice_and_report_have_the_same_p_value(split, words, leading):
+    task = make_task(*words, None, split, 3)
     widths = {"plain": 180, "other": 150, "wide": 200, "narrow": 100}
     rows = [
         Row(name, lambda task, n=n: leading(n), is_baseline=name in ("plain", "other"))
@@ -158,17 +160,20 @@ def test_table_advice_and_report_have_the_same_p_value(task, leading):
     difference = advise(comparison, task).difference
     assert 0 < difference.p < 1
     assert difference.n_tests == 2
+    assert difference.n_units == (5 if split == "objects" else 60)
     findings = Findings(
         {result.row.name: result.measured for result in comparison.results},
         task.X_test,
         task.y_test,
         baselines=("plain", "other"),
+        units=find_units(task, comparison.results[0]),
     )
     p_values = {line["similarity"]: line["p"] for line in findings.table}
     assert p_values["wide"] == difference.p
     assert p_values["plain"] is p_values["other"] is None
-    columns = [line[5] for line in comparison.tabulate()]
-    assert columns == ["", "", f"{difference.p:.2g}", "<0.0001"]
+    columns = [line[5] for line in comparison.tabulate(task)]
+    assert columns[:3] == ["", "", f"{difference.p:.2g}"]
+    assert columns[3] == say_p(p_values["narrow"]).removeprefix("= ").replace(" ", "")
 
 
 @pytest.mark.parametrize(("seconds", "gap"), [("0.01", "  "), ("1234567890.12", " ")])
