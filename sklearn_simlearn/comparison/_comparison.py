@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -151,7 +152,7 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
     return comparison
 
 
-def find_units(task: Task, result: Result) -> np.ndarray | None:
+def find_units(task: Any, result: Result) -> np.ndarray | None:
     """Return the object of each query if objects were held out, else None.
 
     The queries of a new object are not independent of each other.
