@@ -42,7 +42,7 @@ DERIVED = [
     (
         "README.rst",
         "online, from triplets (Chechik et al., 2010).\n",
-        "   * - ``{name}``\n     - {summary}\n",
+        "   * - ``{name}``\n     - {sentence}\n",
     ),
     (COMPARISON, "import (\n    OASIS,\n", "    {name},\n"),
     (
@@ -64,9 +64,10 @@ def pages(folder, pattern):
 def describe(name):
     """Return the derived lines of a learner."""
     learner = getattr(sklearn_simlearn, name)
-    summary = inspect.getdoc(learner).splitlines()[0].rstrip(".")
+    sentence = inspect.getdoc(learner).splitlines()[0]
+    summary = sentence[0].lower() + sentence[1:].rstrip(".")
     page = learner.__module__.split(".")[1]
-    return {"name": name, "page": page, "summary": summary[0].lower() + summary[1:]}
+    return {"name": name, "page": page, "sentence": sentence, "summary": summary}
 
 
 def is_missing(name, path, lines):
@@ -140,7 +141,7 @@ def test_derived_lines_are_written(tmp_path, monkeypatch):
     for path, _, lines in DERIVED:
         written = (tmp_path / path).read_text(encoding="utf-8")
         assert lines.format(**describe("Novel")) in written
-    assert "     - similarity of a kind that is new\n" in (
+    assert "     - Similarity of a kind that is new.\n" in (
         tmp_path / "README.rst"
     ).read_text(encoding="utf-8")
 

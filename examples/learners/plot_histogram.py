@@ -100,14 +100,14 @@ ax.invert_yaxis()
 # %%
 # Weights
 # -------
-# Only differences within a row change the ranking of a query, so the plot subtracts the
-# first entry of each row. It then shows the gain of an item with a word that the query
-# has :math:`j` times. The learned weights reproduce three known rules:
+# Only differences within a row change the ranking of a query. The gain of an item with
+# a word over an item without it is a weight minus the first weight of the row. The
+# learned weights reproduce three known rules:
 #
-# - A word that both have once has the largest gain, since objects show their words
-#   once. The gain of larger counts grows less than in proportion (burstiness).
-# - All weights are smaller for the most frequent words (idf).
-# - A word that the query lacks slightly reduces the score of the item (negative
+# - The gain of a rare word that both have once is as large as that of a word that both
+#   have four times, since objects show their words once (burstiness).
+# - Gains are smaller for the most common words (idf).
+# - Most weights of words that the query lacks are slightly negative (negative
 #   evidence).
 
 from sklearn_simlearn.display import WeightTableDisplay
@@ -149,10 +149,10 @@ print(f"Share of the hand-made similarity: {models['learned'].share_}, which is"
 print(models["learned"].hand_made_)
 
 # %%
-# On these photographs, learning does not improve on the best hand-made similarity, and
-# the hold-out detected this. But without knowing which hand-made similarity is best,
-# the learned table ranks as well. It represents bursts: a row has its largest weight if
-# the item has a word about as often as the query, and the weight grows far less than a
+# The hold-out chose a mixture that consists of three quarters of the best hand-made
+# similarity. The learned table alone ranks as well as the mixture, without any
+# hand-made similarity. The table represents bursts: a row has its largest weight if the
+# item has a word about as often as the query, and the weight grows far less than a
 # product of counts.
 
 fig, ax = plt.subplots(figsize=(5.5, 4), layout="constrained")

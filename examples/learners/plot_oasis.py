@@ -48,8 +48,8 @@ _ = HoldoutDisplay.from_estimator(oasis)
 # %%
 # Result
 # ------
-# At rank 1, where the results are near duplicates, the cosine is almost as good.
-# Further down the list, where only the class matters, OASIS is better.
+# The gain is smallest at rank 1, where the results are often near duplicates. It grows
+# further down the list, where only the class matters.
 
 import matplotlib.pyplot as plt
 

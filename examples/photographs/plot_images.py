@@ -153,21 +153,29 @@ model = make_pipeline(
 ).fit(paths[train], y[train])
 index = SimilarityIndex(model).fit(paths[test], ids=paths[test])
 
-queries = paths[test][[7, 52, 101]]
-scores, answers = index.search(queries, k=5, exclude=queries)
-figure, axes = plt.subplots(3, 6, figsize=(9, 4), layout="constrained")
-for row, query, found in zip(axes, queries, answers, strict=True):
-    for ax, path in zip(row, [query, *found], strict=True):
-        is_right = Path(path).parent == Path(query).parent
-        ax.imshow(plt.imread(path))
-        ax.set(xticks=[], yticks=[])
-        for spine in ax.spines.values():
-            spine.set(color="tab:green" if is_right else "tab:red", linewidth=3)
-    row[0].set_ylabel(Path(query).parent.name)
-axes[0, 0].set_title("query")
-_ = axes[0, 1].set_title("results, best first")
+queries = [7, 52, 101]  # rows of the items
+files = paths[test][queries]
+scores, answers = index.search(files, k=5, exclude=files)
+[Path(path).name for path in answers[0]]
 
 # %%
-# Each spot has only four other views, so the fifth result always shows another spot.
+# :class:`~sklearn_simlearn.display.NeighborsDisplay` shows results by their row
+# numbers.
+
+from sklearn_simlearn.display import NeighborsDisplay
+
+rows = {path: row for row, path in enumerate(paths[test])}
+photographs = reader.transform(paths[test])
+_ = NeighborsDisplay.from_predictions(
+    np.vectorize(rows.get)(answers),
+    y[test],
+    y[test][queries],
+    images=photographs,
+    query_images=[photographs[row] for row in queries],
+)
+
+# %%
+# A tick and a solid frame mark results of the same spot. Each spot has only four other
+# views, so the fifth result always shows another spot.
 
 folder.cleanup()

@@ -129,7 +129,7 @@ for ax, answer, pairs in zip(axes, answers, found.inliers[0], strict=True):
     ax.scatter(d.x + 1.2 * SIZE, d.y, s=4, color="0.7")
     for i, j in pairs:
         ax.plot([q.x[i], d.x[j] + 1.2 * SIZE], [q.y[i], d.y[j]], "C0.-", lw=0.6)
-    ax.set_title(f"{len(pairs)} inliers")
+    ax.set_title(f"inliers: {len(pairs)}")
     ax.set(aspect="equal", xticks=[], yticks=[])
 plt.show()
 found.transforms[0, 1].round(2)

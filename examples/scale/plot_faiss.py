@@ -46,8 +46,9 @@ _, truth = exact.search(queries, k=10)
 # The number of lists that a query reads, `nprobe`, is an option of the search and can
 # be changed without building the index again. Recall is the share of the ten best items
 # that are found. If a query reads one list in ten, it finds nearly all of them. With
-# the same `nprobe`, three k-means trees find more than one tree. But if one tree reads
-# as many lists as all three together, it finds as many items.
+# the same `nprobe`, three inverted files from different starts find more than one. But
+# if one inverted file reads as many lists as all three together, it finds as many
+# items.
 
 
 def measure(index, n_probes):

@@ -93,7 +93,7 @@ points = sorted(
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.plot(*zip(*points, strict=True), marker="o", color="#0072B2")
 ax.axvline(models["both"].weights_["bm25"], color="black", ls=":")
-ax.set(
+_ = ax.set(
     title="Held-out training queries",
     xlabel="weight of BM25",
     ylabel="nDCG at 10",

@@ -78,7 +78,7 @@ axes[1].barh(np.arange(len(named)), np.exp(move[named]), color=colors)
 axes[1].set_yticks(np.arange(len(named)), words[named])
 axes[1].invert_yaxis()
 axes[1].axvline(1, color="black", ls=":")
-axes[1].set(title="Largest changes of weights", xlabel="learned weight / idf")
+_ = axes[1].set(title="Largest changes of weights", xlabel="learned weight / idf")
 
 # %%
 # Limits

@@ -56,6 +56,17 @@ def paired_test(differences: ArrayLike) -> float:
     return min(1.0, 2 * float(tail))
 
 
+def pool(values: ArrayLike, units: np.ndarray | None) -> np.ndarray:
+    """Return the values that are not NaN, or their means over each unit."""
+    values = np.asarray(values, dtype=float)
+    known = ~np.isnan(values)
+    if units is None:
+        return values[known]
+    sums = np.bincount(units[known], values[known])
+    counts = np.bincount(units[known])
+    return sums[counts > 0] / counts[counts > 0]
+
+
 def allow_for_several(p_values: ArrayLike) -> np.ndarray:
     """Correct the p-values of several tests by the method of Holm.
 

@@ -6,22 +6,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.statistics import (
     Mean,
     allow_for_several,
     mean_interval,
     paired_test,
+    pool,
 )
-from sklearn_simlearn.comparison._comparison import Comparison, Result, measure_row
+from sklearn_simlearn.comparison._comparison import (
+    Comparison,
+    Result,
+    find_units,
+    measure_row,
+)
 from sklearn_simlearn.comparison._task import Task
 
 # Significance level.
 LEVEL = 0.05
 
-# Smallest ratio of times at which a faster similarity is mentioned. Times of fits are
-# compared only if the fit of the advised similarity takes at least this many seconds.
-MIN_RATIO, LONG_FIT = 3.0, 10.0
+# Number of queries, of objects or of sets of queries below which results are uncertain.
+FEW_UNITS = 30
+
+# Smallest ratio of times at which a faster similarity is mentioned, and its largest
+# loss in mean average precision. Times of fits are compared only if the fit of the
+# advised similarity takes at least this many seconds.
+MIN_RATIO, MAX_LOSS, LONG_FIT = 3.0, 0.01, 10.0
 
 # Smallest difference in precision at rank 1 that is mentioned.
 MIN_LEAD = 0.001
@@ -81,7 +90,7 @@ class Difference(NamedTuple):
 
 
 class Faster(NamedTuple):
-    """Similarity that is not significantly worse, but faster by a factor."""
+    """Similarity that is faster by a factor, with at most a small loss by chance."""
 
     name: str
     does: str
@@ -117,7 +126,8 @@ class Advice:
         Similarities that answer or are fitted much faster.
 
     in_sets : Result or None
-        Similarity for sets of queries with a larger mean average precision.
+        Similarity for sets of queries with a larger mean average precision; None if
+        there are few sets.
 
     compact : Result or None
         The chosen similarity with fewer landmarks, if its queries are slow.
@@ -143,11 +153,13 @@ def advise(comparison: Comparison, task: Task) -> Advice | None:
     if best is None or baseline is None:
         only = best or baseline
         return None if only is None else Advice(only, task.split)
-    units = _find_units(task, baseline)
+    units = find_units(task, baseline)
     difference = _compare(best, baseline, ours, units)
     chosen = best if difference.is_gain else baseline
     together = comparison.best(lambda row: row.in_sets)
-    if together is not None and _score(together) <= _score(chosen):
+    if together is not None and (
+        together.n_queries < FEW_UNITS or _score(together) <= _score(chosen)
+    ):
         together = None
     return Advice(
         chosen,
@@ -194,7 +206,7 @@ def _compare(best, baseline, ours, units):
     p_values = allow_for_several([paired_test(gain) for gain in gains.values()])
     gain = gains[best.row.name]
     scores = [
-        float(_pool(result.measured.report.average_precision, units).mean())
+        float(pool(result.measured.report.average_precision, units).mean())
         for result in (best, baseline)
     ]
     return Difference(
@@ -213,27 +225,9 @@ def _score(result):
     return result.mean_average_precision
 
 
-def _find_units(task, result):
-    """Return the object of each query if objects were held out, else None."""
-    if task.split != "objects":
-        return None
-    objects = check_relevance(task.y_test).objects()[result.measured.report.query]
-    return np.unique(objects, return_inverse=True)[1]
-
-
 def _gain(result, baseline, units):
     """Return differences in average precision, one per query or object."""
-    return _pool(result.measured.gains_over(baseline.measured), units)
-
-
-def _pool(values, units):
-    """Return the known values of queries, or their means over each object."""
-    known = ~np.isnan(values)
-    if units is None:
-        return values[known]
-    sums = np.bincount(units[known], values[known])
-    counts = np.bincount(units[known])
-    return sums[counts > 0] / counts[counts > 0]
+    return pool(result.measured.gains_over(baseline.measured), units)
 
 
 def _find_better_at_1(chosen, results):
@@ -247,12 +241,13 @@ def _find_better_at_1(chosen, results):
 
 
 def _find_faster(chosen, results, units):
-    """Return the fastest of the similarities that are not significantly worse."""
-    alike = [
-        result
-        for result in results
-        if result is not chosen and paired_test(_gain(result, chosen, units)) >= LEVEL
-    ]
+    """Return the fastest of the similarities without a large or significant loss."""
+
+    def is_close(result):
+        gain = _gain(result, chosen, units)
+        return gain.mean() >= -MAX_LOSS and paired_test(gain) >= LEVEL
+
+    alike = [result for result in results if result is not chosen and is_close(result)]
     times = {"answers": (lambda result: result.measured.query_seconds)}
     if chosen.measured.fit_seconds >= LONG_FIT:
         times["is fitted"] = lambda result: result.measured.fit_seconds

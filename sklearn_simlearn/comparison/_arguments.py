@@ -10,7 +10,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that reports an invalid call in one line, without the usage."""
 
     def error(self, message):
-        self.exit(2, f"sklearn_simlearn: {message} (see --help)\n")
+        self.exit(2, f"sklearn_simlearn: {message} (see {self.prog} --help)\n")
 
 
 def parse(
@@ -22,12 +22,13 @@ def parse(
         description=(
             "Compare the similarities of this package with baselines on held-out "
             "samples. The table shows mean average precision (mAP); precision at 1 and "
-            "10; gain in mAP over the best baseline, and the p-value of the difference "
-            "(signed-rank test over queries, corrected for the number of rows); "
-            "seconds to fit; microseconds per query for the best 10 items; size of the "
-            "model. The output ends with the similarity to use, the reasons, and lines "
-            "of Python that fit it. Without --data, --texts, --images and --beir, the "
-            "data are handwritten digits of the package."
+            "10; gain in mAP over the best baseline; for the similarities of this "
+            "package, the p-value of the gain (signed-rank test over queries, or "
+            "over objects with --split objects, corrected for the number of "
+            "similarities); seconds to fit; microseconds per query for the best 10 "
+            "items; size of the model. The output ends with the similarity to use, the "
+            "reasons, and lines of Python that fit it. Without --data, --texts, "
+            "--images and --beir, the data are handwritten digits of the package."
         ),
     )
     version = f"sklearn_simlearn {sklearn_simlearn.__version__}"

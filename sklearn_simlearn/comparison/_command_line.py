@@ -84,7 +84,7 @@ def run_comparison(options) -> None:
                 words.append("To save it as an index for searches, add --save FOLDER.")
             code = "\n".join(write_lines(advice.chosen, task, source.code))
         # Write files first: the reader of the table may close the pipe early.
-        table, written, failure = comparison.tabulate(), [], None
+        table, written, failure = comparison.tabulate(task), [], None
         try:
             show("curves")
             written.append(files.write_results(options.output, table, comparison))

@@ -6,19 +6,23 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_simlearn._core.progress import timed_fit
+from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.statistics import (
     allow_for_several,
     paired_test,
+    pool,
     say_p,
 )
 from sklearn_simlearn._core.warn import StartKeptWarning
 from sklearn_simlearn.comparison._rows import Row
 from sklearn_simlearn.comparison._task import Task
+from sklearn_simlearn.display._curves import count_queries
 from sklearn_simlearn.report._measurement import Measured, measure_estimator
 
 COLUMNS = (
@@ -36,6 +40,10 @@ COLUMNS = (
 # Maximum number of characters of a note on an error or a warning.
 MAX_NOTE = 300
 
+# Part of the warning of a hold-out that measured candidates and chose the start. It is
+# not printed, because the choices of the hold-outs show the best candidate.
+NOT_BETTER = "no candidate ranks held-out samples better"
+
 
 @dataclass
 class Result:
@@ -47,6 +55,10 @@ class Result:
     @property
     def mean_average_precision(self) -> float:
         return self.measured.mean_average_precision
+
+    @property
+    def n_queries(self) -> int:
+        return count_queries(self.measured.report.average_precision)
 
 
 @dataclass
@@ -77,20 +89,24 @@ class Comparison:
             candidates, key=lambda result: result.mean_average_precision, default=None
         )
 
-    def tabulate(self) -> list[tuple[str, ...]]:
+    def tabulate(self, task: Task) -> list[tuple[str, ...]]:
         """Return the lines of the table, below `COLUMNS`.
 
         Gains are differences in mean average precision to the best baseline. Rows with
-        sets of queries have no gain, because their task is different. p-values are
-        corrected for the number of rows, as in the report.
+        sets of queries have no gain, because their task is different. Baselines are not
+        tested. The other p-values are corrected for their number, as in the report and
+        in the advice.
         """
         baseline = self.best(lambda row: row.is_baseline)
         tests = {}
         if baseline is not None:
+            units = find_units(task, baseline)
             tests = {
-                r.row.name: paired_test(r.measured.gains_over(baseline.measured))
+                r.row.name: paired_test(
+                    pool(r.measured.gains_over(baseline.measured), units)
+                )
                 for r in self.results
-                if r is not baseline and not r.row.in_sets
+                if not (r.row.is_baseline or r.row.in_sets)
             }
         p = dict(zip(tests, allow_for_several([*tests.values()]), strict=True))
         return [_tabulate(r, baseline, p.get(r.row.name)) for r in self.results]
@@ -127,11 +143,24 @@ def compare(task: Task, rows: Iterable[Row], show: Callable[..., None]) -> Compa
                 continue
             if issubclass(warning.category, StartKeptWarning):
                 comparison.start_kept.append(row.name)
+                if NOT_BETTER in str(warning.message):
+                    continue
             note = _shorten(str(warning.message))
             names = comparison.warnings.setdefault(note, [])
             if row.name not in names:
                 names.append(row.name)
     return comparison
+
+
+def find_units(task: Any, result: Result) -> np.ndarray | None:
+    """Return the object of each query if objects were held out, else None.
+
+    The queries of a new object are not independent of each other.
+    """
+    if task.split != "objects":
+        return None
+    objects = check_relevance(task.y_test).objects()[result.measured.report.query]
+    return np.unique(objects, return_inverse=True)[1]
 
 
 def describe_error(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from sklearn_simlearn._core.files import replace_file
 from sklearn_simlearn._core.optional import install_command
 from sklearn_simlearn._core.storage import HEADER
 from sklearn_simlearn.comparison._beir import Collection, JudgedTask
-from sklearn_simlearn.comparison._comparison import COLUMNS, Comparison
+from sklearn_simlearn.comparison._comparison import COLUMNS, Comparison, find_units
 from sklearn_simlearn.comparison._source import Source
 from sklearn_simlearn.comparison._task import Task
 
@@ -53,6 +53,10 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_writable(folder):
+    if not folder.exists():
+        raise ValueError(
+            f"{folder} does not exist: create it, or choose another folder"
+        )
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -144,6 +148,7 @@ def write_report(
         samples={r.row.name: r.row.find_task(task).X_test for r in results},
         baselines=[r.row.name for r in results if r.row.is_baseline] or None,
         title=f"Comparison on {source.name}",
+        units=find_units(task, results[0]),
         advice=words,
         code=code,
     )

@@ -32,12 +32,10 @@ from sklearn_simlearn.similarities import (
     NegativeEvidenceSimilarity,
 )
 
-# Limits of the data for baselines that would otherwise take most of the time.
+# Limits of the data for rows that would otherwise take most of the time.
 MAX_LOGISTIC = 2e9  # samples x features x classes
 MAX_NCA = 2000  # samples
-
-# Largest number of features for QueryDocumentMap.
-MAX_MAPPED = 4096
+MAX_MAPPED = 1000  # features
 
 # Conditions on the data. A row is skipped if one of its conditions is not met.
 NEEDS: dict[str, Callable[[Task], bool]] = {

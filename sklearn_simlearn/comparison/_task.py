@@ -137,21 +137,29 @@ def make_task(
     """Hold out half of the samples of each class, or half of the classes."""
     X = canonical_csr(X) if sparse.issparse(X) else X
     splitter = _choose_splitter(y, query_mask, split, seed)
-    train, test = next(splitter.split(X, y))
-    task = Task(
+    try:
+        train, test = next(splitter.split(X, y))
+        y_train, y_test = safe_indexing(y, train), safe_indexing(y, test)
+        for half in (y_train, y_test):
+            check_relevance(half).require_triplets()
+    except ValueError as error:
+        held_out = "samples" if split == "samples" else "classes"
+        raise ValueError(
+            f"similarities cannot be compared: half of the {held_out} are held out, "
+            "and each half needs two samples of one class and one of another. Add "
+            "samples or classes."
+        ) from error
+    return Task(
         X[train],
-        safe_indexing(y, train),
+        y_train,
         X[test],
-        safe_indexing(y, test),
+        y_test,
         None if query_mask is None else query_mask[test],
         split,
         seed,
         train,
         test,
     )
-    for half in (task.y_train, task.y_test):
-        check_relevance(half).require_triplets()
-    return task
 
 
 def _choose_splitter(y, query_mask, split, seed):

@@ -7,14 +7,16 @@ import numpy as np
 
 from sklearn_simlearn._core.choice import describe_choice
 from sklearn_simlearn._core.statistics import say_p
-from sklearn_simlearn.comparison._advice import LEVEL, Advice, compare_query_times
+from sklearn_simlearn.comparison._advice import (
+    FEW_UNITS,
+    LEVEL,
+    Advice,
+    compare_query_times,
+)
 from sklearn_simlearn.comparison._comparison import Comparison
 
 # Columns of a terminal.
 WIDTH = 80
-
-# Number of queries or objects below which the advice warns that results are uncertain.
-FEW_UNITS = 30
 
 
 def explain(advice: Advice) -> list[str]:
@@ -110,7 +112,8 @@ def _explain_sets(advice):
     return (
         "If several samples of an object can query together, "
         f"{advice.in_sets.row.name} reaches a mAP of "
-        f"{advice.in_sets.mean_average_precision:.3f}."
+        f"{advice.in_sets.mean_average_precision:.3f} over {advice.in_sets.n_queries} "
+        "sets."
     )
 
 
@@ -138,7 +141,7 @@ def list_left_out(comparison: Comparison) -> str:
 def list_start_kept(comparison: Comparison) -> str:
     """Return a phrase that lists the learners that kept their start."""
     names = ", ".join(comparison.start_kept)
-    return f"kept their start, since no candidate ranks better: {names}"
+    return f"kept the similarity that they start from: {names}"
 
 
 def list_choices(comparison: Comparison) -> list[str]:

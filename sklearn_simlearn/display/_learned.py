@@ -121,11 +121,12 @@ def _name_group(group, n_groups):
 
 
 def _write_numbers(ax, table, limit, is_pattern):
+    n_digits = max(0, 1 - int(np.floor(np.log10(limit))))
     for (i, j), value in np.ndenumerate(table):
         ax.text(
             j,
             i,
-            f"{value:d}" if is_pattern else f"{value:.2g}",
+            f"{value:d}" if is_pattern else f"{value:z.{n_digits}f}",
             ha="center",
             va="center",
             fontsize=7,

@@ -15,6 +15,7 @@ from sklearn_simlearn._core.statistics import (
     allow_for_several,
     mean_interval,
     paired_test,
+    pool,
 )
 from sklearn_simlearn._core.targets import PairwiseRelevance
 from sklearn_simlearn._core.typing import ImagesLike, TextsLike
@@ -29,7 +30,8 @@ class Findings:
 
     The parameters are those of :class:`RetrievalReport`, already checked. Further
     parameters are paragraphs of advice with lines of code, names of the samples and of
-    their classes, and, by the name of an estimator, its samples if they are not `X`.
+    their classes, by the name of an estimator, its samples if they are not `X`, and the
+    unit of each query if the tests compare means over units.
 
     Attributes
     ----------
@@ -74,6 +76,7 @@ class Findings:
         labels: Sequence[str] | None = None,
         samples: dict[str, Any] | None = None,
         baselines: Collection[str] | None = None,
+        units: np.ndarray | None = None,
         n_shown: int = 6,
         n_neighbors: int = 8,
         title: str = "Retrieval report",
@@ -81,6 +84,7 @@ class Findings:
         code: str = "",
     ):
         self.title, self.advice, self.code = title, advice, code
+        self.units = units
         self.images = as_sequence(images)
         self.texts, self.item_texts = find_texts(X, y, texts, document_texts)
         self.n_samples = num_samples(X)
@@ -109,8 +113,10 @@ class Findings:
         )
 
     def _tabulate(self):
-        others = [name for name in self.measured if name != self.baseline]
-        p_values = allow_for_several([paired_test(self.gains[name]) for name in others])
+        others = [name for name in self.measured if name not in self.baselines]
+        p_values = allow_for_several(
+            [paired_test(pool(self.gains[name], self.units)) for name in others]
+        )
         p_values = dict(zip(others, p_values.tolist(), strict=True))
         table = []
         for name, measured in self.measured.items():

@@ -49,7 +49,8 @@ def make_page(findings: Findings) -> str:
     }
     if findings.advice:
         words = [tag("p", paragraph) for paragraph in findings.advice]
-        sections = {"Advice": join(*words, tag("pre", findings.code))} | sections
+        code = tag("p", "To fit it:"), tag("pre", findings.code)
+        sections = {"Advice": join(*words, *code)} | sections
     anchors = {title: title.lower().replace(" ", "-") for title in sections}
     links = [tag("a", title, href=f"#{anchors[title]}") for title in sections]
     images = "".join(
@@ -146,7 +147,7 @@ def _compare(findings):
         else:
             cells += [
                 _with_interval(line["gain"], line["gain interval"], "+"),
-                tag("td", say_p(line["p"]).removeprefix("= "), data_value=line["p"]),
+                _p_value(line["p"]),
                 tag("td", line["wins"]),
                 tag("td", line["losses"]),
             ]
@@ -157,13 +158,14 @@ def _compare(findings):
         is_best = line["similarity"] == findings.best
         options = {"class_": "best" if is_best else None}
         rows.append(tag("tr", *cells, data_name=line["similarity"], **options))
+    units = "queries" if findings.units is None else "objects"
     note = (
         "mAP: mean average precision over the queries. P@k: share of relevant items "
         "among the first k. In brackets: 95% confidence intervals (Student). Gain: "
         f"difference in mAP to {findings.baseline}, with wins and losses among the "
-        "queries. p: Wilcoxon's signed-rank test over the queries, corrected for the "
-        "number of rows (Holm). Intervals and tests treat the queries as "
-        "independent."
+        f"queries. p: Wilcoxon's signed-rank test over the {units}, corrected for the "
+        "number of tests (Holm). Baselines are not tested. Intervals treat the queries "
+        f"as independent, tests the {units}."
     )
     return join(_table(heads, rows), tag("p", note, class_="soft"))
 
@@ -172,6 +174,12 @@ def _with_interval(value, interval, sign=""):
     low, high = interval
     brackets = f"[{low:{sign}.3f}, {high:{sign}.3f}]"
     return tag("td", f"{value:{sign}.3f}", tag("small", brackets), data_value=value)
+
+
+def _p_value(p):
+    if p is None:  # a baseline
+        return tag("td", "")
+    return tag("td", say_p(p).removeprefix("= "), data_value=p)
 
 
 def _optional(value, form, factor=1):

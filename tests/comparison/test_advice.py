@@ -147,23 +147,28 @@ def test_queries_of_one_new_object_count_as_one(base, rng):
 
 def test_remarks(base, rng):
     noise = 1e-4 * rng.standard_normal(100)
-    # `light` is not significantly worse than `learned`.
+    # `light` is not significantly worse than `learned`. Nor is `lighter`, but its loss
+    # is large.
+    chance = 3000 * (noise - noise.mean())
     results = [
         plant("cosine", base, is_baseline=True, at_1=0.9),
         plant("learned", base + 0.1 + 1e-5, at_1=0.8, fit=10.0, query=1e-3),
         plant(
             "light", base + 0.1 + noise - noise.mean(), at_1=0.7, fit=0.1, query=2e-4
         ),
-        plant("5 together", np.full(20, 0.95), in_sets=True),
+        plant("lighter", base + 0.08 + chance, query=1e-6),
+        plant("5 together", np.full(30, 0.95), in_sets=True),
     ]
     advice, words = decide(results)
     assert advice.chosen is results[1]
     assert advice.better_at_1 is results[0]
     assert [f.name for f in advice.faster] == ["light", "light"]
-    assert advice.in_sets is results[3]
+    assert advice.in_sets is results[4]
     assert "consider cosine: its P@1 is 0.900, compared with 0.800" in words
     assert "light answers 5 times faster and light is fitted 100 times faster" in words
-    assert "5 together reaches a mAP of 0.950" in words
+    assert "5 together reaches a mAP of 0.950 over 30 sets." in words
+    results[4] = plant("5 together", np.full(29, 0.95), in_sets=True)
+    assert decide(results)[0].in_sets is None
     few = [
         plant(r.row.name, r.measured.report.average_precision[:12], is_baseline=i == 0)
         for i, r in enumerate(results[:2])

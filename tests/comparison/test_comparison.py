@@ -5,13 +5,20 @@ import pytest
 from scipy import sparse, stats
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_simlearn._core.statistics import allow_for_several
+from sklearn_simlearn._core.statistics import allow_for_several, say_p
 from sklearn_simlearn.comparison import _rows
-from sklearn_simlearn.comparison._comparison import compare, describe_error
+from sklearn_simlearn.comparison._advice import advise
+from sklearn_simlearn.comparison._comparison import compare, describe_error, find_units
 from sklearn_simlearn.comparison._rows import ROWS, Row
 from sklearn_simlearn.comparison._task import make_task
-from sklearn_simlearn.comparison._wording import WIDTH, align, list_start_kept
+from sklearn_simlearn.comparison._wording import (
+    WIDTH,
+    align,
+    list_choices,
+    list_start_kept,
+)
 from sklearn_simlearn.metrics import retrieval_report
+from sklearn_simlearn.report._findings import Findings
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
@@ -76,11 +83,16 @@ def test_closed_forms_are_baselines_for_new_classes(rng):
 
 
 def test_a_kept_start_is_listed(rng):
-    y = np.repeat(np.arange(12), 6)
-    task = make_task(rng.standard_normal((72, 8)), y, None, "objects", 0)
+    y = np.repeat(np.arange(24), 6)
+    X = rng.standard_normal((144, 24))
+    X[np.arange(144), y] += 3  # what is learned does not carry over to other classes
+    task = make_task(X, y, None, "objects", 0)
     found = compare(task, pick("OASIS", "cosine"), silence)
     assert found.start_kept == ["OASIS"]
-    assert list_start_kept(found).endswith("ranks better: OASIS")
+    assert list_start_kept(found) == "kept the similarity that they start from: OASIS"
+    assert found.warnings == {}  # the choices of the hold-outs show the reason
+    [choice] = list_choices(found)
+    assert choice.startswith("OASIS: start kept (best candidate: gain ")
 
 
 def test_rows_that_cost_too_much_are_left_out(task, monkeypatch):
@@ -122,7 +134,7 @@ def test_gains_and_p_values_are_those_of_paired_queries(task, leading):
         Row(name, lambda task, n=n: leading(n), is_baseline=name == "best")
         for name, n in widths.items()
     ]
-    table = compare(task, rows, silence).tabulate()
+    table = compare(task, rows, silence).tabulate(task)
     precision = {
         name: retrieval_report(leading(n), task.X_test, task.y_test).average_precision
         for name, n in widths.items()
@@ -134,6 +146,34 @@ def test_gains_and_p_values_are_those_of_paired_queries(task, leading):
     assert raw[0] < corrected[0] < 1
     assert corrected[1] < 1e-4
     assert [line[5] for line in table] == ["", f"{corrected[0]:.2g}", "<0.0001", "1"]
+
+
+@pytest.mark.parametrize("split", ["samples", "objects"])
+def test_table_advice_and_report_have_the_same_p_value(split, words, leading):
+    task = make_task(*words, None, split, 3)
+    widths = {"plain": 180, "other": 150, "wide": 200, "narrow": 100}
+    rows = [
+        Row(name, lambda task, n=n: leading(n), is_baseline=name in ("plain", "other"))
+        for name, n in widths.items()
+    ]
+    comparison = compare(task, rows, silence)
+    difference = advise(comparison, task).difference
+    assert 0 < difference.p < 1
+    assert difference.n_tests == 2
+    assert difference.n_units == (5 if split == "objects" else 60)
+    findings = Findings(
+        {result.row.name: result.measured for result in comparison.results},
+        task.X_test,
+        task.y_test,
+        baselines=("plain", "other"),
+        units=find_units(task, comparison.results[0]),
+    )
+    p_values = {line["similarity"]: line["p"] for line in findings.table}
+    assert p_values["wide"] == difference.p
+    assert p_values["plain"] is p_values["other"] is None
+    columns = [line[5] for line in comparison.tabulate(task)]
+    assert columns[:3] == ["", "", f"{difference.p:.2g}"]
+    assert columns[3] == say_p(p_values["narrow"]).removeprefix("= ").replace(" ", "")
 
 
 @pytest.mark.parametrize(("seconds", "gap"), [("0.01", "  "), ("1234567890.12", " ")])

@@ -428,6 +428,9 @@ def test_weight_tables(counts):
         assert_allclose(ax.images[0].get_array(), table)
         assert len(ax.texts) == 9
         assert len(ax.lines) == 8  # between cells of different bins
+    numbers = WeightTableDisplay(np.array([[[0.0, -0.0043], [0.19, 0.28]]])).plot()
+    shown = [text.get_text() for text in numbers.axes_[0].texts]
+    assert shown == ["0.00", "0.00", "0.19", "0.28"]  # as narrow as a cell
     alone = WeightTableDisplay(pattern=pattern).plot()
     assert [text.get_text() for text in alone.axes_[0].texts] == list("011234244")
     with pytest.raises(ValueError, match="weights and pattern are both None"):
