@@ -295,14 +295,19 @@ class SimilarityUnion(
         found = [
             Columns.find(samples.X, columns) for _, _, columns in self.similarities
         ]
-        for columns in found:
-            columns.take(samples.items)
+        for (name, part), columns in zip(self._pairs, found, strict=True):
+            items = columns.take(samples.items)
+            if part == "passthrough" and len(getattr(items, "shape", ())) == 1:
+                raise ValueError(
+                    f"The part {name!r} compares vectors, but {columns.chosen!r} "
+                    f"selects one column without its table. Pass [{columns.chosen!r}]."
+                )
         return found
 
     def _fit_parts(self, samples, columns, weights):
         """Return the fitted attributes."""
         rng = make_generator(self.random_state)
-        fitting = _Fitting([part for _, part in self._pairs], columns, samples)
+        fitting = _Fitting(self._pairs, columns, samples)
         learned = Learned(weights, None, {})
         n_parts = len(columns)
         if weights is None:
@@ -360,7 +365,7 @@ class _Fitting:
 
     Parameters
     ----------
-    similarities : list
+    parts : list of (name, similarity)
         The parts. They are cloned before each fit.
 
     columns : list of Columns
@@ -370,8 +375,8 @@ class _Fitting:
         All rows.
     """
 
-    def __init__(self, similarities: list, columns: list, samples: Samples):
-        self.similarities, self.columns, self.samples = similarities, columns, samples
+    def __init__(self, parts: list, columns: list, samples: Samples):
+        self.parts, self.columns, self.samples = parts, columns, samples
         self._folds: list[Fold] = []
         self._whole: list = []
         self._shared: dict[int, Any] = {}
@@ -440,13 +445,21 @@ class _Fitting:
         This pipeline fits a transformer on the documents, and raises an error if the
         part is a plain Pipeline.
         """
-        part, columns = self.similarities[number], self.columns[number]
+        (name, part), columns = self.parts[number], self.columns[number]
         if not isinstance(part, str):
             part = clone(part)
         if isinstance(y, Judgements):
             y = y.with_documents(columns.take(y.documents))
         pipeline = RetrievalPipeline([("similarity", part)])
-        return pipeline.fit(columns.take(X), y)
+        try:
+            return pipeline.fit(columns.take(X), y)
+        except Exception as error:
+            error.add_note(
+                f"This is an error of the part {name!r} of the SimilarityUnion. Its "
+                f"columns are {columns.chosen!r}. A name or number selects one column, "
+                "such as texts; a list selects a table, such as vectors."
+            )
+            raise
 
 
 def _find_results(estimator):
