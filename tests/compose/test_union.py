@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_simlearn import OASIS, QueryDocumentMap
 from sklearn_simlearn.compose import (
@@ -293,9 +294,22 @@ def test_a_learner_chooses_its_settings_in_the_folds_of_the_union(frames):
     union = SimilarityUnion(
         [("bm25", BM25, "text"), ("learned", part, VECTORS)], random_state=0
     ).fit(Q[:100], y[:100])
-    assert ["holdout_results_" in fit for fit in fits] == [True] + [False] * 5
+    # The hold-out of the learner kept the encoders of the folds.
+    assert ["holdout_results_" in fit for fit in fits] == [True]
     assert fits[0]["shift_"] > 0
     assert union.holdout_gain_ > 0
+    # Without them, the learner is fitted in each fold, with the same result.
+    fits.clear()
+    with config_context(working_memory=0):
+        again = clone(union).fit(Q[:100], y[:100])
+    assert ["holdout_results_" in fit for fit in fits] == [True] + [False] * 5
+    assert again.weights_ == union.weights_
+    assert again.holdout_gain_ == pytest.approx(union.holdout_gain_, abs=1e-6)
+    fits.clear()
+    steps = [("same", FunctionTransformer())]
+    with_steps = clone(union).set_params(learned__query_steps=steps)
+    with_steps.fit(Q[:100], y[:100])
+    assert len(fits) == 6
     # A learner with another hold-out cannot use the folds.
     fits.clear()
     union.set_params(learned__learner__holdout="documents").fit(Q[:100], y[:100])
