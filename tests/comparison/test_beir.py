@@ -66,6 +66,9 @@ def test_similarities_are_compared_on_held_out_queries(
         expected[2:3] = ["cosine of vectors", "QueryDocumentMap on vectors"]
         expected += ["hybrid with QueryDocumentMap"]
     assert names == expected
+    words = " ".join(printed.split())
+    assert "hybrid: weights bm25 0." in words
+    assert ("QueryDocumentMap on vectors: " in words) == has_vectors
     page = (tmp_path / "r.html").read_text()
     assert load_categories().documents[0][:30] in page or "row" not in page
 
