@@ -204,7 +204,8 @@ def learn_weights(
     relevance = samples.require_relevance()
     judge = Judge(np.arange(len(relevance)), relevance, by_class=by_class)
     candidates = list_candidates(n_parts)
-    spreads, known = [], {}
+    spreads: list[list[float]] = []
+    known: dict = {}
     for number, fold in enumerate(folds):
         fold = fold._replace(others=fold.others[:0])  # rank 1 is not weighted here
         judge.open(fold)
