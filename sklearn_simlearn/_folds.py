@@ -18,6 +18,9 @@ SHARE = 0.2
 # queries are ranked.
 MIN_QUERIES = 10
 
+# Largest number of folds of queries.
+MAX_FOLDS = 5
+
 # Share of the documents that `"documents"` holds out in a fold.
 SHARE_OF_DOCUMENTS = 0.5
 
@@ -128,7 +131,7 @@ def _hold_out_queries(relevance, rng, *, with_documents):
         )
         return []
     documents = np.flatnonzero(relevance.is_item)
-    n_folds = 5 if len(queries) < MAX_ROWS else 3
+    n_folds = MAX_FOLDS if len(queries) < MAX_ROWS else 3
     folds = []
     for held_out in np.array_split(queries, n_folds):
         others = np.setdiff1d(np.arange(len(relevance)), held_out)

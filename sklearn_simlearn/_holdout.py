@@ -1,10 +1,9 @@
 """The hold-out: the judge and the choice.
 
-A learner starts from a good similarity, such as the cosine, and moves away from it. How
-far it should move depends on future queries: they may be of the training classes or of
-new classes. The user states this by `holdout`, and samples that are not used for
-learning decide. With labels, held-out samples query each other. With judgements,
-held-out queries search the documents.
+A learner starts from a good similarity, such as the cosine. How far it should move away
+depends on future queries, of the training classes or of new classes. The user states
+this by `holdout`, and samples that are not used for learning decide. With labels, they
+query each other. With judgements, held-out queries search the documents.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -95,23 +94,24 @@ class SharedFolds:
         Relevance of the training samples to each other.
 
     folds : list of Fold
-        The folds.
 
     Attributes
     ----------
-    candidates : list
+    candidates, encoders : list
         For each fold, the candidate that the other folds choose for the last learner
-        that was fitted; empty if the learner did not use the folds.
+        that was fitted, and its encoder. They are empty if the learner did not use the
+        folds, or did not keep the encoders.
     """
 
     def __init__(self, holdout: str, relevance: Relevance, folds: list[Fold]):
         self.holdout, self.n_samples, self.folds = holdout, len(relevance), folds
         self.candidates: list = []
+        self.encoders: list[Encoder] = []
 
     @contextmanager
     def lend(self) -> Iterator[None]:
         """Let learners that are fitted inside use the folds."""
-        self.candidates = []
+        self.candidates, self.encoders = [], []
         token = _shared.set(self)
         try:
             yield
@@ -179,6 +179,7 @@ def choose(
     advance: Callable[..., bool],
     *,
     race: bool = False,
+    keep: bool = False,
     max_rows: int = MAX_ROWS,
 ) -> Choice:
     """Let held-out samples choose among the candidates of a path.
@@ -190,9 +191,8 @@ def choose(
         each as a named tuple of settings and the encoder that was learned with them.
         The first is `START`. A candidate that is missing in some fold is skipped. If
         there is only one fold, a candidate that ranks perfectly is the last, and
-        candidates that rank much worse than another are left out. With
-        `race`, it is called as ``path(train, rng, dropped)`` and need not yield
-        candidates that are in the set `dropped`.
+        candidates that rank much worse than another are left out. With `race`, it is
+        called with a third argument, the set of candidates that it may leave out.
 
     X : ndarray or csr_array of shape (n_samples, n_features)
         Checked training samples.
@@ -213,6 +213,9 @@ def choose(
         Whether each fold drops the worse half of the candidates, so that many can be
         tried. With judgements, nothing is dropped.
 
+    keep : bool, default=False
+        Whether to keep the encoders for a union. They must be those of a full fit.
+
     max_rows : int, default=MAX_ROWS
         Held-out samples of a fold that are searched.
     """
@@ -231,7 +234,9 @@ def choose(
     # On more threads BLAS would sum in another order.
     with one_blas_thread():
         dropped: set[Any] = set()
-        for fold, stream in zip(folds, rng.spawn(len(folds)), strict=True):
+        kept: list[dict[Any, Encoder]] = [{} for _ in folds]
+        streams = rng.spawn(len(folds))
+        for fold, stream, encoders in zip(folds, streams, kept, strict=True):
             judge.open(fold)
             known = (dropped,) if race else ()
             for candidate, encoder in path(fold.train, stream, *known):
@@ -240,6 +245,8 @@ def choose(
                 if len(folds) == 1 and judge.is_hopeless(encoder):
                     continue
                 judge.record(candidate, encoder)
+                if keep and shared:
+                    encoders[candidate] = encoder
                 if advance("hold-out"):
                     return judge.choose()
                 if len(folds) == 1 and judge.is_perfect(candidate):
@@ -248,6 +255,8 @@ def choose(
                 dropped |= judge.find_losers()
     if shared is not None:
         shared.candidates = judge.choose_by_others()
+        pairs = zip(kept, shared.candidates, strict=True)
+        shared.encoders = [found[best] for found, best in pairs if found]
     return judge.choose()
 
 

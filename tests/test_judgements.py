@@ -1,11 +1,15 @@
 """Test that learners learn from judgements of queries against documents."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
 
 from sklearn_simlearn import (
     OASIS,
@@ -19,7 +23,7 @@ from sklearn_simlearn import (
     _holdout,
 )
 from sklearn_simlearn.metrics import Judgements, RetrievalScorer
-from sklearn_simlearn.similarities import CosineSimilarity
+from sklearn_simlearn.similarities import BM25Similarity, CosineSimilarity
 
 LEARNERS = [
     OASIS(n_triplets=1000, random_state=0),
@@ -187,6 +191,22 @@ def test_harmful_triplets_keep_the_start(learner, collection):
     assert without.score(Q, y) < start.score(Q, y)
     with pytest.raises(ValueError, match="is not valid for judgements or triplets"):
         clone(learner).set_params(holdout="samples").fit_triplets(X, triplets)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, pl.Series])
+def test_texts_without_a_vectorizer_are_refused_with_a_remedy(kind):
+    texts = kind(["a cat", "a dog"])
+    remedy = "make_retrieval_pipeline\\(CountVectorizer\\(\\), "
+    for estimator in (OASIS(), BM25Similarity()):
+        with pytest.raises(ValueError, match="got texts.*" + remedy):
+            estimator.fit(texts, [0, 1])
+        # A plain pipeline does not transform the documents.
+        plain = make_pipeline(CountVectorizer(), estimator)
+        y = Judgements(np.eye(2), documents=texts)
+        with pytest.raises(ValueError, match="documents of y.*got texts.*" + remedy):
+            plain.fit(texts, y)
+    with pytest.raises(ValueError, match=r"^could not convert string to float"):
+        OASIS().fit(pd.DataFrame({"word": ["a", "b"]}), [0, 1])
 
 
 def test_bad_judgements_are_refused_before_any_work(collection):

@@ -24,10 +24,14 @@ class ChoiceMixin(NoteMixin):
 def describe_choice(estimator: Any) -> str:
     """Return the choice in words; an empty string if there was no hold-out.
 
-    The choice of a pipeline is that of its last step.
+    The choice of a pipeline is that of its last step; the choice of a union with one
+    part is that of the part.
     """
     if isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]
+    parts = getattr(estimator, "similarities_", {})
+    if len(parts) == 1:
+        return describe_choice(*parts.values())
     gain = getattr(estimator, "holdout_gain_", None)
     if gain is None:
         return ""
@@ -40,6 +44,11 @@ def describe_choice(estimator: Any) -> str:
     chosen = results["candidates"][results["best_index"]]
     share = getattr(chosen, "share", getattr(estimator, "share_", None))
     words = "" if share is None else f"share of the start {share:.2g}, "
+    if parts:
+        weights = [
+            f"{name} {weight:.2g}" for name, weight in estimator.weights_.items()
+        ]
+        words = f"weights {', '.join(weights)}; "
     error = estimator.holdout_error_
     return f"{words}gain {gain:.4f} +- {error:.4f} in {_name_measure(results)}"
 

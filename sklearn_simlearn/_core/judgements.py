@@ -434,6 +434,11 @@ def _read_queries(
     """Return the number of the query in each row, and the ids of the queries."""
     of_query = read_ids(read_column(table, name), f"The column {name!r}")
     if query_ids is None:
+        if not of_query:
+            raise ValueError(
+                "The table has no rows. Pass query_ids if the queries have no "
+                "judgements."
+            )
         numbers: dict[str, int] = {}
         return number_ids(of_query, numbers), list(numbers)
     query_ids = read_ids(query_ids, "query_ids")

@@ -44,18 +44,35 @@ def check_rows(estimator, X, *, reset: bool) -> Matrix:
     """
     if not reset and _are_sound(X, estimator):
         return X
-    X = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
-        dtype=[np.float64, np.float32],
-        order="C",
-    )
+    try:
+        X = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
+    except ValueError as error:
+        if _are_texts(X):
+            name = type(estimator).__name__
+            raise ValueError(
+                f"{name} takes vectors or counts of words, but got texts ({error}). "
+                f"Convert them: make_retrieval_pipeline(CountVectorizer(), {name}()) "
+                "converts samples, queries and documents."
+            ) from error
+        raise
     if sparse.issparse(X):
         X = canonical_csr(X)
     _refuse_extremes(X)
     return X
+
+
+def _are_texts(X):
+    """Return True if samples are a one-dimensional collection of strings."""
+    if not isinstance(X, list | tuple) and len(getattr(X, "shape", ())) != 1:
+        return False
+    return len(X) > 0 and isinstance(next(iter(X)), str)
 
 
 def _are_sound(X, estimator):

@@ -320,7 +320,7 @@ def naming_rows(X: Any = None, **others: Any) -> Iterator[None]:
 def _find_other(samples):
     """Return the number of the first row that is not a text among texts, or None."""
     is_sequence = isinstance(samples, list | tuple) or (
-        getattr(samples, "ndim", None) == 1
+        len(getattr(samples, "shape", ())) == 1
     )
     if not is_sequence or num_samples(samples) == 0:
         return None

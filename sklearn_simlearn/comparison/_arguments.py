@@ -154,7 +154,8 @@ def _add_search(commands, run):
         metavar="QUERY",
         nargs="+",
         help="for an index of texts, a text, or a CSV or .jsonl file with the column "
-        "text; for an index of photographs, a photograph or a folder of them; "
+        "text; for an index of photographs, a photograph or a folder of them; for an "
+        "index of texts with vectors, a .jsonl file with text, v0, v1 and so on; "
         "otherwise FILE.npz with X as a dense array, or as the CSR arrays data, "
         "indices, indptr and shape",
     )

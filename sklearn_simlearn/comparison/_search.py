@@ -11,10 +11,11 @@ from sklearn_simlearn.comparison import _files as files
 from sklearn_simlearn.comparison._wording import WIDTH
 from sklearn_simlearn.datasets import load_image_folder, load_npz, load_texts
 from sklearn_simlearn.datasets._image_folder import ENDINGS
+from sklearn_simlearn.datasets._lines import Budget, TextFile
 from sklearn_simlearn.datasets._texts import is_table
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._conditions import SortedColumn, list_columns, read_column
-from sklearn_simlearn.index._forms import find_form, find_texts
+from sklearn_simlearn.index._forms import find_form, find_texts, read_records
 from sklearn_simlearn.index._result import SearchResult, columns_of
 
 CONDITION = re.compile(r"(.+?)(<=|>=|!=|=|<|>)(.*)", re.DOTALL)
@@ -49,6 +50,8 @@ def _load_queries(index, options):
         return _load_texts(queries, max_bytes)
     if form == "photograph":
         return _load_photographs(queries)
+    if form == "record":
+        return _load_records(queries, index._state.sample.first_part, max_bytes)
     if len(queries) > 1:
         raise ValueError("queries for this index must be in a single file FILE.npz")
     data = load_npz(queries[0], max_bytes=max_bytes, require_target=False).data
@@ -63,6 +66,24 @@ def _load_texts(queries, max_bytes):
         else:
             texts.append(query)
     return texts, texts
+
+
+def _load_records(queries, like, max_bytes):
+    """Return the texts of records, and the records as samples of an index."""
+    records: list = []
+    budget = Budget(max_bytes)
+    for query in queries:
+        if not query.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
+            raise ValueError(
+                f"{query} is not a .jsonl file. The items of this index are rows of a "
+                "table, so a query is a line of JSON with a value for each column"
+            )
+        records += TextFile(Path(query), budget).objects()
+    if not records:
+        raise ValueError(f"{queries[0]} is empty")
+    return [str(record.get("text", "")) for record in records], read_records(
+        records, like
+    )
 
 
 def _load_photographs(queries):

@@ -18,12 +18,19 @@ def find_last(estimator: Any) -> Any:
             estimator = estimator.estimator
 
 
-def uses_documents_only(pipeline: Pipeline) -> bool:
-    """Return True if a fit with Judgements depends on the documents only."""
+def has_query_steps(pipeline: Pipeline) -> bool:
+    """Return True if a step of a pipeline is fitted on the queries."""
     last: Any = pipeline
     while isinstance(last, Pipeline):
         if getattr(last, "query_steps", None):
-            return False
+            return True
         last = last.steps[-1][1]
-    last = find_last(last)
+    return False
+
+
+def uses_documents_only(pipeline: Pipeline) -> bool:
+    """Return True if a fit with Judgements depends on the documents only."""
+    if has_query_steps(pipeline):
+        return False
+    last = find_last(pipeline)
     return not hasattr(last, "similarity") or isinstance(last, HandMadeSimilarity)

@@ -79,7 +79,7 @@ class Columns(NamedTuple):
             )
         try:
             return safe_indexing(X, columns, axis=1)
-        except (IndexError, KeyError, ValueError, TypeError) as error:
+        except Exception as error:  # each library of frames has its own
             raise ValueError(
                 f"The columns {columns!r} cannot be taken from a {type(X).__name__} of "
                 f"shape {X.shape}. {_find_remedy(X, error)}"

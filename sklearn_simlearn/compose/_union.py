@@ -1,6 +1,8 @@
 """Weighted sum of similarities of different columns."""
 
 from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -20,11 +22,11 @@ from sklearn_simlearn._core.sklearn import (
 )
 from sklearn_simlearn._core.targets import TargetLike
 from sklearn_simlearn._core.typing import RandomState
-from sklearn_simlearn._core.unwrap import find_model
+from sklearn_simlearn._core.unwrap import Model, find_model
 from sklearn_simlearn._folds import MAX_ROWS, Fold, make_folds
 from sklearn_simlearn._holdout import HOLDOUT, SharedFolds, read_holdout, settle
 from sklearn_simlearn.base import EncodedSimilarityMixin, replacing_state
-from sklearn_simlearn.compose._last import uses_documents_only
+from sklearn_simlearn.compose._last import has_query_steps, uses_documents_only
 from sklearn_simlearn.compose._parts import Columns, Part, WeightedSum
 from sklearn_simlearn.compose._pipeline import RetrievalPipeline
 from sklearn_simlearn.compose._weights import (
@@ -295,14 +297,19 @@ class SimilarityUnion(
         found = [
             Columns.find(samples.X, columns) for _, _, columns in self.similarities
         ]
-        for columns in found:
-            columns.take(samples.items)
+        for (name, part), columns in zip(self._pairs, found, strict=True):
+            items = columns.take(samples.items)
+            if part == "passthrough" and len(getattr(items, "shape", ())) == 1:
+                raise ValueError(
+                    f"The part {name!r} compares vectors, but {columns.chosen!r} "
+                    f"selects one column without its table. Pass [{columns.chosen!r}]."
+                )
         return found
 
     def _fit_parts(self, samples, columns, weights):
         """Return the fitted attributes."""
         rng = make_generator(self.random_state)
-        fitting = _Fitting([part for _, part in self._pairs], columns, samples)
+        fitting = _Fitting(self._pairs, columns, samples)
         learned = Learned(weights, None, {})
         n_parts = len(columns)
         if weights is None:
@@ -319,10 +326,8 @@ class SimilarityUnion(
         spreads = learned.spreads
         if spreads is None:
             fold = samples.sample(rng)
-            spreads = [
-                measure_spread(samples.find_similarities(part, fold), fold)
-                for part in parts
-            ]
+            found = samples.find_similarities(parts, fold, {})
+            spreads = [measure_spread(S, fold) for S in found]
         factors = np.array(learned.weights) / spreads
         names = [name for name, _ in self._pairs]
         encoder = WeightedSum(
@@ -360,7 +365,7 @@ class _Fitting:
 
     Parameters
     ----------
-    similarities : list
+    parts : list of (name, similarity)
         The parts. They are cloned before each fit.
 
     columns : list of Columns
@@ -370,21 +375,22 @@ class _Fitting:
         All rows.
     """
 
-    def __init__(self, similarities: list, columns: list, samples: Samples):
-        self.similarities, self.columns, self.samples = similarities, columns, samples
+    def __init__(self, parts: list, columns: list, samples: Samples):
+        self.parts, self.columns, self.samples = parts, columns, samples
         self._folds: list[Fold] = []
         self._whole: list = []
-        self._shared: dict[int, Any] = {}
+        self._shared: dict[int, Model] = {}
         self._chosen: dict[int, list] = {}
+        self._encoders: dict[int, list] = {}
 
     def prepare(self, holdout: str, folds: list[Fold]) -> None:
         """Fit the parts on all rows, to save work in the folds.
 
         If all folds have all documents, a part that depends on the documents only is
         the same in all folds. With judgements, learners hold out the same folds. In a
-        fold, a learner then uses the settings that the other folds chose, and holds
-        nothing out. With labels, the settings are chosen on all rows if there
-        are many queries; otherwise again in each fold.
+        fold, a learner then uses the settings that the other folds chose: its hold-out
+        kept the encoder, or it is fitted without a hold-out. With labels, the settings
+        are chosen on all rows if there are many queries; otherwise again in each fold.
         """
         relevance = self.samples.require_relevance()
         shared = SharedFolds(holdout, relevance, folds)
@@ -395,11 +401,17 @@ class _Fitting:
                 pipeline = self._fit_part(number, self.samples.X, self.samples.y)
             self._whole.append(pipeline)
             if holdout == "queries" and uses_documents_only(pipeline):
-                self._shared[number] = pipeline
+                self._shared[number] = find_model(pipeline)
             results = _find_results(pipeline)
             if results is None:
                 continue
-            if shared.candidates:
+            if (
+                shared.encoders
+                and holdout == "queries"
+                and not has_query_steps(pipeline)
+            ):
+                self._encoders[number] = shared.encoders
+            elif shared.candidates:
                 self._chosen[number] = shared.candidates
             elif is_large and not self.samples.is_judged:
                 best = results["candidates"][results["best_index"]]
@@ -417,22 +429,28 @@ class _Fitting:
             if not self._whole:
                 X, y = self.samples.X, self.samples.y
                 self._whole = [self._fit_part(number, X, y) for number in numbers]
-            pipelines = self._whole
+            models = [find_model(pipeline) for pipeline in self._whole]
         else:
             X, y = self.samples.take(self._folds[fold].train)
-            pipelines = [self._fit_in_fold(number, X, y, fold) for number in numbers]
+            models = [self._fit_in_fold(number, X, y, fold) for number in numbers]
         return [
-            Part(columns, find_model(pipeline), 1.0)
-            for pipeline, columns in zip(pipelines, self.columns, strict=True)
+            Part(columns, model, 1.0)
+            for model, columns in zip(models, self.columns, strict=True)
         ]
 
     def _fit_in_fold(self, number, X, y, fold):
+        """Return the model of a part that is fitted on the rows of a fold."""
         if number in self._shared:
             return self._shared[number]
+        if number in self._encoders:
+            model = find_model(self._whole[number])
+            learner = copy(model.learner)
+            learner.encoder_ = self._encoders[number][fold]
+            return replace(model, learner=learner)
         if number not in self._chosen:
-            return self._fit_part(number, X, y)
+            return find_model(self._fit_part(number, X, y))
         with settle(self._chosen[number][fold]):
-            return self._fit_part(number, X, y)
+            return find_model(self._fit_part(number, X, y))
 
     def _fit_part(self, number, X, y):
         """Return a part as the only step of a fitted RetrievalPipeline.
@@ -440,13 +458,21 @@ class _Fitting:
         This pipeline fits a transformer on the documents, and raises an error if the
         part is a plain Pipeline.
         """
-        part, columns = self.similarities[number], self.columns[number]
+        (name, part), columns = self.parts[number], self.columns[number]
         if not isinstance(part, str):
             part = clone(part)
         if isinstance(y, Judgements):
             y = y.with_documents(columns.take(y.documents))
         pipeline = RetrievalPipeline([("similarity", part)])
-        return pipeline.fit(columns.take(X), y)
+        try:
+            return pipeline.fit(columns.take(X), y)
+        except Exception as error:
+            error.add_note(
+                f"This is an error of the part {name!r} of the SimilarityUnion. Its "
+                f"columns are {columns.chosen!r}. A name or number selects one column, "
+                "such as texts; a list selects a table, such as vectors."
+            )
+            raise
 
 
 def _find_results(estimator):

@@ -85,12 +85,26 @@ class Samples(NamedTuple):
             )
         return safe_indexing(self.X, queries), y
 
-    def find_similarities(self, part: Part, fold: Fold) -> np.ndarray:
-        """Return the similarities of the queries of a fold to its items."""
+    def compare_with(self, part: Part, rows: np.ndarray) -> Callable[[Any], np.ndarray]:
+        """Return a function from queries to their similarities with some items."""
         n_before = len(self.y) if isinstance(self.y, Judgements) else 0
-        items = safe_indexing(self.items, fold.items - n_before)
-        S = part.compare_with(items)(safe_indexing(self.X, fold.queries))
-        return S.astype(np.float32, copy=False)
+        return part.compare_with(safe_indexing(self.items, rows - n_before))
+
+    def find_similarities(
+        self, parts: Sequence[Part], fold: Fold, known: dict
+    ) -> list[np.ndarray]:
+        """Return the similarities of the queries of a fold to its items.
+
+        `known` holds the encoded items of the fold before, for parts that are equal.
+        """
+        queries = safe_indexing(self.X, fold.queries)
+        for number, part in enumerate(parts):
+            model, items, _ = known.get(number, (None, None, None))
+            if model is not part.model or items is not fold.items:
+                compare = self.compare_with(part, fold.items)
+                known[number] = part.model, fold.items, compare
+        found = [known[number][2](queries) for number in range(len(parts))]
+        return [S.astype(np.float32, copy=False) for S in found]
 
     def sample(self, rng: np.random.Generator) -> Fold:
         """Return some queries and items, to measure a spread."""
@@ -190,11 +204,12 @@ def learn_weights(
     relevance = samples.require_relevance()
     judge = Judge(np.arange(len(relevance)), relevance, by_class=by_class)
     candidates = list_candidates(n_parts)
-    spreads = []
+    spreads: list[list[float]] = []
+    known: dict = {}
     for number, fold in enumerate(folds):
         fold = fold._replace(others=fold.others[:0])  # rank 1 is not weighted here
         judge.open(fold)
-        S = [samples.find_similarities(part, fold) for part in fit_parts(number)]
+        S = samples.find_similarities(fit_parts(number), fold, known)
         spreads.append([measure_spread(each, fold) for each in S])
         S = [each / spread for each, spread in zip(S, spreads[-1], strict=True)]
         for weights in candidates:

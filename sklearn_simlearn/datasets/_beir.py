@@ -188,6 +188,8 @@ class _Judgements:
                 f"the first line must be {' '.join(HEADER)}, separated by tabs", 1
             )
         for line in lines:
+            if not line.strip():
+                file.fail("the line is empty")
             fields = line.rstrip("\r\n").split("\t")
             if len(fields) != 3 or not fields[0] or not fields[1]:
                 file.fail(

@@ -93,7 +93,7 @@ class TextFile:
             except RecursionError:
                 self.fail("the JSON value is nested too deeply")
             except json.JSONDecodeError as error:
-                self.fail(f"not JSON ({error.msg}, at character {error.colno})")
+                self.fail(f"not JSON ({error.msg}, at character {error.pos + 1})")
             except ValueError as error:  # a number with thousands of digits
                 self.fail(f"not JSON that can be read ({error})")
             if not isinstance(value, dict):

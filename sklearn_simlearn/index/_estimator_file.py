@@ -86,6 +86,11 @@ def load_estimator(data, trusted):
     """
     import skops.io
 
+    if isinstance(trusted, str | bool):
+        raise TypeError(
+            f"trusted must be a sequence of names; got {trusted!r}. trusted=() trusts "
+            "no names in addition to those of this package and of scikit-learn."
+        )
     try:
         loaders = _list_loaders(data)
         types = skops.io.get_untrusted_types(data=data)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_simlearn._core.targets import show_ids
 from sklearn_simlearn.feature_extraction._reader import ImageTransformer
 
 
@@ -43,6 +44,37 @@ def find_texts(table):
     if hasattr(table, "columns") and "text" in list(table.columns):
         return [str(text) for text in table["text"]]
     return None
+
+
+def read_records(records, like):
+    """Return records as samples of an index.
+
+    Parameters
+    ----------
+    records : list of dict
+        Values by the name of the column.
+
+    like : list of dict or frame
+        Some items of the index.
+    """
+    if isinstance(like, Sequence):
+        return records
+    columns = list(like.columns)
+    for record in records:
+        if record.keys() != set(columns):
+            raise ValueError(
+                f"A record must have the columns {show_ids(columns)}; got "
+                f"{show_ids(sorted(record))}."
+            )
+    return as_frame(records, like)
+
+
+def as_frame(rows, like):
+    """Return records as a frame of pandas or polars with the types of another one."""
+    if hasattr(like, "astype"):
+        frame = type(like)(rows, columns=list(like.columns))
+        return frame.astype(like.dtypes.to_dict())
+    return type(like)(rows, schema=like.schema)
 
 
 def _holds(table, kind):

@@ -161,7 +161,8 @@ class _Rows:
         for line in self._lines():
             fields = line.split()
             if len(fields) != n_fields:
-                self.fail(f"{len(fields)} fields instead of {' '.join(self.fields)}")
+                found = f"{len(fields)} fields" if fields else "an empty line"
+                self.fail(f"{found} instead of {' '.join(self.fields)}")
             query, document = fields[0], fields[2]
             if query not in queries:
                 self.decode(query)

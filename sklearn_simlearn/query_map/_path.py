@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn import get_config
 
 from sklearn_simlearn._core.encoders import Encoder
 from sklearn_simlearn._core.judged_relevance import JudgedRelevance
@@ -12,6 +13,7 @@ from sklearn_simlearn._core.relevance import Relevance
 from sklearn_simlearn._core.rows import unit_rows
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.typing import Matrix
+from sklearn_simlearn._folds import MAX_FOLDS
 from sklearn_simlearn._holdout import START
 from sklearn_simlearn.query_map._encoders import KnownRows, Shifted, digest_rows
 from sklearn_simlearn.query_map._softmax import SoftmaxMaps
@@ -89,6 +91,14 @@ class Path:
             n_queries = np.count_nonzero(relevance.find_queries())
             self.are_few = bool(n_queries < FEW_QUERIES)
             self.digests[relevance.is_item] = digest_rows(relevance.items_of(X))
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether the encoders of all folds fit into `working_memory`."""
+        n_steps, width = len(self._checkpoints()), self.X.shape[1]
+        n_rows = n_steps * self.X.shape[0] + 2 * (n_steps - 1) * width
+        n_bytes = MAX_FOLDS * n_rows * width * self.X.dtype.itemsize
+        return n_bytes <= get_config()["working_memory"] * 2**20
 
     def __call__(
         self, train: np.ndarray, rng: np.random.Generator

@@ -188,7 +188,9 @@ class QueryDocumentMap(SimilarityLearner):
                 n_iter = 0 if self.maps is None else self.max_iter
                 candidate = Candidate(n_iter, SHIFT if shift else 0.0)
                 return path.refit(candidate, rng, advance)
-            choice = choose(path, X, relevance, self.holdout, rng, advance)
+            choice = choose(
+                path, X, relevance, self.holdout, rng, advance, keep=path.is_small
+            )
             attributes = path.refit(choice.candidate, rng, advance)
         return attributes | choice.attributes
 

@@ -8,7 +8,12 @@ from scipy import sparse
 
 from sklearn_simlearn.feature_extraction._decode import decode
 from sklearn_simlearn.index import _metadata
-from sklearn_simlearn.index._forms import find_form, list_steps
+from sklearn_simlearn.index._forms import (
+    as_frame,
+    find_form,
+    list_steps,
+    read_records,
+)
 from sklearn_simlearn.serve import _schemas as schemas
 from sklearn_simlearn.serve._values import describe_columns
 
@@ -92,15 +97,7 @@ class Reader:
         return pixels
 
     def _read_record(self, values):
-        if isinstance(self._sample, Sequence):
-            return values
-        columns = list(self._sample.columns)
-        for record in values:
-            if record.keys() != set(columns):
-                raise ValueError(
-                    f"A record must have the columns {columns}; got {sorted(record)}."
-                )
-        return _as_frame(values, self._sample)
+        return read_records(values, self._sample)
 
     def _read_vector(self, values):
         if any(isinstance(value, dict) for value in values):
@@ -143,14 +140,6 @@ def _read_column(name, n_features):
     return int(name)
 
 
-def _as_frame(rows, like):
-    """Return records as a frame of pandas or polars with the types of another one."""
-    if hasattr(like, "astype"):
-        frame = type(like)(rows, columns=list(like.columns))
-        return frame.astype(like.dtypes.to_dict())
-    return type(like)(rows, schema=like.schema)
-
-
 def join(parts):
     """Return the concatenation of samples of one form."""
     first, *others = parts
@@ -184,7 +173,7 @@ def as_metadata(rows, like):
             return np.array(
                 [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
             )
-        return _as_frame(rows, like)
+        return as_frame(rows, like)
     except Exception as error:
         # pandas and polars raise errors of many types.
         raise ValueError(f"metadata has values of the wrong type: {error}.") from error

@@ -76,6 +76,10 @@ class BM25Similarity(CountsMixin, HandMadeSimilarity):
     :class:`~sklearn_simlearn.index.SimilarityIndex` computes BM25 exactly with an
     inverted file.
 
+    If documents are added after the fit, count words with
+    ``HashingVectorizer(norm=None, alternate_sign=False)``, which has no vocabulary. See
+    :ref:`search_text`.
+
     The published formulas of "bm25l" and "bm25+" are sums over all words of the query.
     They add :math:`w_i (k_1 + 1) \delta / (k_1 + \delta)` or :math:`w_i \delta` for a
     word that is not in the document. For a given query, these constants add the same

@@ -83,6 +83,14 @@ def test_the_words_of_every_choice():
     found = FOUND | {"candidates": [None, SimpleNamespace(share=0.75)]}
     scaled = with_choice(OASIS(), holdout_results_=found, share_=0.9996)
     assert describe_choice(scaled) == f"share of the start 0.75, {GAIN}"
+    union = with_choice(SimilarityUnion([]), holdout_results_=FOUND)
+    union.similarities_ = {"words": None, "vectors": scaled}
+    union.weights_ = {"words": 0.25, "vectors": 0.75}
+    expected = f"weights words 0.25, vectors 0.75; {GAIN}"
+    assert describe_choice(union) == expected
+    alone = SimilarityUnion([])
+    alone.similarities_ = {"vectors": scaled}
+    assert describe_choice(alone) == describe_choice(scaled)
     too_few = with_choice(OASIS())
     assert describe_choice(too_few).startswith("start kept, since")
 

@@ -40,9 +40,9 @@ def folder(tmp_path_factory):
     np.savez(
         folder / "vectors.npz",
         query_ids=names,
-        query_vectors=data.query_vectors[queries],
+        query_vectors=data.query_vectors[queries].astype(np.float32),
         document_ids=ids[::-1],
-        document_vectors=data.document_vectors[:300][::-1],
+        document_vectors=data.document_vectors[:300][::-1].astype(np.float32),
     )
     return folder
 
@@ -66,6 +66,9 @@ def test_similarities_are_compared_on_held_out_queries(
         expected[2:3] = ["cosine of vectors", "QueryDocumentMap on vectors"]
         expected += ["hybrid with QueryDocumentMap"]
     assert names == expected
+    words = " ".join(printed.split())
+    assert "hybrid: weights bm25 0." in words
+    assert ("QueryDocumentMap on vectors: " in words) == has_vectors
     page = (tmp_path / "r.html").read_text()
     assert load_categories().documents[0][:30] in page or "row" not in page
 
@@ -78,6 +81,22 @@ def test_similarities_are_compared_on_held_out_queries(
     queries = scope["X"][:2]
     assert index.search(queries, k=3)[1].shape == (2, 3)
     assert scope["model"].similarity(queries, scope["y"].documents).shape == (2, 300)
+
+    # The command `search` takes texts, or lines with texts and vectors.
+    asked = list(queries)
+    if has_vectors:
+        path = tmp_path / "queries.jsonl"
+        path.write_text(queries.to_json(orient="records", lines=True))
+        assert main(["search", str(saved), "some words"]) == 2
+        assert "is not a .jsonl file" in capsys.readouterr().err
+        asked = [str(path)]
+    assert main(["search", str(saved), *asked, "-k", "3"]) == 0
+    found = capsys.readouterr().out
+    assert all(id_ in found for id_ in index.search(queries, k=3).ids.ravel())
+    if has_vectors:
+        path.write_text('{"text": "a", "v0": 1}\n')
+        assert main(["search", str(saved), *asked]) == 2
+        assert "must have the columns 'text', 'v0'" in capsys.readouterr().err
 
 
 def test_without_training_queries_half_are_held_out(folder, tmp_path, capsys):

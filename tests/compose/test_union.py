@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_simlearn import OASIS, QueryDocumentMap
 from sklearn_simlearn.compose import (
@@ -71,9 +72,9 @@ def arrays():
     return Q, D, data.target.with_documents(D), len(vectorizer.vocabulary_)
 
 
-def make_union(**options):
+def make_union(vectors="passthrough", **options):
     return SimilarityUnion(
-        [("bm25", BM25, "text"), ("vectors", "passthrough", VECTORS)],
+        [("bm25", BM25, "text"), ("vectors", vectors, VECTORS)],
         random_state=0,
         **options,
     )
@@ -211,6 +212,27 @@ def test_arrays_need_the_columns_of_the_fit(arrays):
         union.fit(Q, y.with_documents(D[:, 1:]))
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_errors_name_the_part(frames, kind):
+    data = load_categories()
+    D = as_frame(data.documents, data.document_vectors, kind)
+    Q = as_frame(data.queries, data.query_vectors, kind)
+    y = Judgements(data.relevance, D)
+    with pytest.raises(ValueError, match=r"'txt' cannot be taken .* columns 'text'"):
+        SimilarityUnion([("words", BM25, "txt")]).fit(Q, y)
+    with pytest.raises(ValueError, match=r"'vector' compares vectors.*Pass \['v0'\]"):
+        SimilarityUnion([("vector", "passthrough", "v0")]).fit(Q, y)
+    # A vectorizer does not take a frame with one column.
+    union = SimilarityUnion([("words", BM25, ["text"])])
+    with pytest.raises((ValueError, AttributeError)) as error:
+        union.fit(Q, y)
+    assert "part 'words' of the SimilarityUnion" in error.value.__notes__[0]
+    texts = [None, *data.documents[1:]]
+    bad = y.with_documents(as_frame(texts, data.document_vectors, kind))
+    with pytest.raises(ValueError, match=r"Row 0 of the documents is (nan|None)"):
+        make_union().fit(Q, bad)
+
+
 def test_columns_that_x_does_not_have(frames):
     Q, D, y = frames
     union = SimilarityUnion([("bm25", BM25, "text"), ("more", BM25, "title")])
@@ -272,9 +294,22 @@ def test_a_learner_chooses_its_settings_in_the_folds_of_the_union(frames):
     union = SimilarityUnion(
         [("bm25", BM25, "text"), ("learned", part, VECTORS)], random_state=0
     ).fit(Q[:100], y[:100])
-    assert ["holdout_results_" in fit for fit in fits] == [True] + [False] * 5
+    # The hold-out of the learner kept the encoders of the folds.
+    assert ["holdout_results_" in fit for fit in fits] == [True]
     assert fits[0]["shift_"] > 0
     assert union.holdout_gain_ > 0
+    # Without them, the learner is fitted in each fold, with the same result.
+    fits.clear()
+    with config_context(working_memory=0):
+        again = clone(union).fit(Q[:100], y[:100])
+    assert ["holdout_results_" in fit for fit in fits] == [True] + [False] * 5
+    assert again.weights_ == union.weights_
+    assert again.holdout_gain_ == pytest.approx(union.holdout_gain_, abs=1e-6)
+    fits.clear()
+    steps = [("same", FunctionTransformer())]
+    with_steps = clone(union).set_params(learned__query_steps=steps)
+    with_steps.fit(Q[:100], y[:100])
+    assert len(fits) == 6
     # A learner with another hold-out cannot use the folds.
     fits.clear()
     union.set_params(learned__learner__holdout="documents").fit(Q[:100], y[:100])
@@ -363,6 +398,23 @@ def test_searches_cloning_and_files(frames, tmp_path):
     scores, _ = index.set_estimator(other).search(Q[:3], k=4)
     expected = -np.sort(-other.similarity(Q[:3], D), axis=1)[:, :4]
     assert_allclose(scores, expected, rtol=1e-5)
+
+
+def test_words_in_double_and_vectors_in_single_precision(frames, tmp_path):
+    Q, D, y = frames
+    Q, D = (X.astype(dict.fromkeys(VECTORS, np.float32)) for X in (Q, D))
+    # The rounding errors of a map depend on the number of rows.
+    learner = QueryDocumentMap(holdout=None, max_iter=2, random_state=0)
+    union = make_union(learner, weights={"bm25": 1, "vectors": 1})
+    index = SimilarityIndex(union.fit(Q, y.with_documents(D))).fit(D)
+    index.save(tmp_path / "index")
+    loaded = SimilarityIndex.load(tmp_path / "index", trusted=())
+    assert_array_equal(loaded.search(Q[:9]).ids, index.search(Q[:9]).ids)
+    learner = clone(learner).set_params(max_iter=3)
+    other = make_union(learner, weights={"bm25": 1, "vectors": 1})
+    other.fit(Q, y.with_documents(D))
+    with pytest.raises(ValueError, match="does not encode items as they are stored"):
+        loaded.set_estimator(other)
 
 
 def test_a_union_at_the_end_of_a_pipeline(arrays):

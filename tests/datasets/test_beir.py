@@ -172,7 +172,7 @@ def test_judged_queries_must_have_text(write):
         ([], "line 1: the first line must be"),
         (["q1\td1\t1"], "line 1: the first line must be query-id corpus-id score"),
         (QRELS[:1], "line 1: there are no judgements"),
-        ([*QRELS, ""], "line 6: not a query id"),
+        ([*QRELS, ""], "line 6: the line is empty"),
         ([*QRELS, "q1 d4 1"], "line 6: not a query id"),
         ([*QRELS, "q1\t0\td4\t1"], "line 6: not a query id"),
         ([*QRELS, "\td4\t1"], "line 6: not a query id"),

@@ -307,6 +307,13 @@ def public_estimators():
                     yield each
 
 
+@pytest.mark.parametrize("trusted", [True, "numpy.log1p"])
+def test_trusted_is_a_sequence_of_names(trusted):
+    data = _estimator_file.dump_estimator(CosineSimilarity())
+    with pytest.raises(TypeError, match=r"trusted must be a sequence.*trusted=\(\)"):
+        _estimator_file.load_estimator(data, trusted)
+
+
 def test_public_estimators_are_trusted():
     estimators = set(public_estimators())
     assert OASIS in estimators

@@ -419,6 +419,7 @@ def test_row_numbers_and_integer_ids():
         ({"value": [1.0]}, {"relevance": "value"}, "differ in length: 5, 5 and 1"),
         ({}, {"aggregate": "error"}, "1 rows of the table repeat a pair"),
         ({}, {"aggregate": "median"}, "'aggregate' parameter"),
+        ({key: [] for key in CLICKS}, {}, "no rows. Pass query_ids"),
     ],
 )
 def test_bad_tables(changes, options, message):

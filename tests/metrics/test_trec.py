@@ -123,7 +123,7 @@ GOOD = b"q 0 a 1\n"
     ("content", "message"),
     [
         (b"", "line 0: the file is empty"),
-        (GOOD + b"\n", "line 2: 0 fields instead of query iteration"),
+        (GOOD + b"\n", "line 2: an empty line instead of query iteration"),
         (GOOD + b"q 0 b\n", "line 2: 3 fields"),
         (GOOD + b"q 0 b 1 1\n", "line 2: 5 fields"),
         (GOOD + b"q 0 b 1.5\n", "line 2: the relevance '1.5' is not an integer"),
