@@ -38,7 +38,7 @@ class BlockedItems:
         self._start(n_threads, [D])
 
     def _start(self, n_threads, parts):
-        self._blocks, self._lengths, self._unread = [], [], []
+        self._blocks, self._lengths, self._unread, self._opened = [], [], [], []
         self._alive = np.ones(0, dtype=bool)
         for D in parts:
             self.add(D, n_threads=n_threads)
@@ -74,7 +74,7 @@ class BlockedItems:
             made = [self._make_block(part) for part in parts]
         self._blocks[first:] = made
         self._lengths[first:] = [part.shape[0] for part in parts]
-        self._unread[first:] = [None] * len(parts)
+        self._unread[first:] = self._opened[first:] = [None] * len(parts)
         self._alive = np.append(self._alive, np.ones(D.shape[0], dtype=bool))
 
     def _find_merged(self, n_added):
@@ -101,7 +101,7 @@ class BlockedItems:
     def fork(self):
         """Return an independent copy that shares the blocks."""
         other = copy(self)
-        for name in ("_blocks", "_lengths", "_unread", "_alive"):
+        for name in ("_blocks", "_lengths", "_unread", "_opened", "_alive"):
             setattr(other, name, copy(getattr(self, name)))
         return other
 
@@ -237,7 +237,7 @@ class BlockedItems:
         self._lengths, self._alive = lengths, np.array(arrays["alive"])
         self._restore(arrays, verify)
         check(self._alive.view(np.uint8).max(initial=0) <= 1, "'alive' must be bool")
-        self._blocks, self._unread = [], []
+        self._blocks, self._unread, self._opened = [], [], [None] * len(lengths)
         for i, length in enumerate(lengths):
             names = self._names(i)
             for name in names:
@@ -280,6 +280,13 @@ class BlockedItems:
                 self._unread[i] = None
             yield slice(row, row + length), self._blocks[i]
             row += length
+
+    def _open(self):
+        """Return the blocks as objects of the kernel, each of which is made once."""
+        for i, (rows, block) in enumerate(self._read()):
+            if self._opened[i] is None:
+                self._opened[i] = self._open_block(rows.start, *block)
+        return self._opened
 
 
 def _is_mapped(array):

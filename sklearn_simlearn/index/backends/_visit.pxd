@@ -58,11 +58,17 @@ cdef struct Visit:
     int64_t first_row  # of the block
     const int32_t* indptr  # items of the block as rows
     const int32_t* words
+    const void* values
     int32_t n_items
+    int32_t zero  # code of 0
     const uint16_t* places  # postings of the block
     const uint8_t* codes
     const uint8_t* rows
+    const uint8_t* alive  # items that may be returned
+    const int64_t* listed  # the only rows to score; NULL if all are scored
+    Py_ssize_t n_listed
     Py_ssize_t k
+    const int64_t* excluded  # rows
     int64_t excluded_begin
     int64_t excluded_end
     int64_t* best_rows  # heap of the best so far; scores are passed separately
@@ -96,9 +102,7 @@ cdef struct Visit:
     Py_ssize_t n_dense
 
 
-cdef inline bint bound(
-    Visit* v, int32_t zero, double epsilon, double tiny
-) noexcept nogil:
+cdef inline bint bound(Visit* v, double epsilon, double tiny) noexcept nogil:
     """Sort the lists, sum the bounds after each, and choose the step of the sums.
 
     Return False if there are too many lists, or too small numbers, for 16-bit sums.
@@ -120,7 +124,7 @@ cdef inline bint bound(
     v.lists[n_lists].rest = 0.0
     for i in range(n_lists - 1, -1, -1):
         v.lists[i].rest = v.lists[i + 1].rest + v.lists[i].bound
-    v.origin = scale_lists(n_lists, v.lists, v.unit, zero)
+    v.origin = scale_lists(n_lists, v.lists, v.unit, v.zero)
     return True
 
 
