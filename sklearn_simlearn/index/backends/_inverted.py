@@ -40,11 +40,11 @@ class _Memory(threading.local):
 
     def scratch(self, *size):
         """Return scratch memory for given numbers of threads, lists and results."""
-        if any(new > old for new, old in zip(size, self._size, strict=True)):
+        largest = tuple(map(max, size, self._size))
+        if largest != self._size:
             if math.prod(size) > MOST_KEPT:
                 return Scratch(*size)
-            self._size = tuple(map(max, size, self._size))
-            self._scratch = Scratch(*self._size)
+            self._size, self._scratch = largest, Scratch(*largest)
         return self._scratch
 
     def query_rows(self, n_threads, n_words, dtype):
