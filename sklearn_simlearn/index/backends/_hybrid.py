@@ -67,6 +67,9 @@ class HybridItems(InvertedFile):
     # computes the bounds of 6 queries at a time, so this is a multiple of 6.
     _n_queries = 48
 
+    # Listed items are scored without sums.
+    _cost_of_item = _cost_in_batch = 20
+
     # The scores of dense parts are similar, so few words can be skipped.
     _share = 0.05
 

@@ -246,10 +246,7 @@ cdef void start_visit(
     v.n_lists = list_postings(
         queries.indptr[query], queries.indptr[query + 1], queries.words, query_values,
         block, steps, v.lists)
-    if v.listed != NULL:
-        visit_listed(&v, query_row, &best_scores[0])
-    else:
-        visit(&v, query_row, &best_scores[0])
+    visit(&v, query_row, &best_scores[0])
 
 
 cdef Py_ssize_t list_postings(
@@ -302,19 +299,13 @@ cdef void visit(
     among the k best. The other items are scored in descending order of a, which raises
     t.
     """
-    cdef int32_t place
     cdef bint is_first = v.n_found[0] < v.k
     cdef Py_ssize_t n_candidates
-    cdef int64_t one
-    if not bound(
+    if reads_few(v) or not bound(
         v, FLT_EPSILON if floating is float else DBL_EPSILON,
         FLT_MIN if floating is float else DBL_MIN,
     ):
-        # The sums would be equal for all items, so all items are scored.
-        for place in range(v.n_items):
-            if is_eligible(v, place):
-                one = place
-                score_rows(v, 1, &one, query, best_scores)
+        score_all(v, query, best_scores)
         return
     if not is_first and v.high + v.lists[0].rest + v.margin < best_scores[0]:
         return
@@ -334,7 +325,9 @@ cdef void visit(
         pick(v)
         score_rows(v, v.n_picks, v.picks, query, best_scores)
         leave_picks(v)
-    if v.bounds == NULL and find_limit(v, best_scores[0]) <= v.origin:
+    if v.bounds == NULL and v.listed == NULL and (
+        find_limit(v, best_scores[0]) <= v.origin
+    ):
         take_wordless(v, best_scores)
     n_candidates = prune(v, find_limit(v, best_scores[0]))
     if v.bounds == NULL:
@@ -347,26 +340,77 @@ cdef void visit(
         v.share[0] = min(v.share[0] * 1.25, 0.9)
 
 
+cdef inline bint reads_few(const Visit* v) noexcept nogil:
+    """Return whether reading the listed items takes less time than their sums."""
+    cdef int64_t cost = 0
+    cdef Py_ssize_t i
+    if v.listed == NULL:
+        return False
+    for i in range(v.n_lists):
+        cost += v.lists[i].cost
+    return v.n_dense > 0 or (
+        cost > v.n_listed * (MISS + v.indptr[v.n_items] // v.n_items))
+
+
+cdef void score_all(
+    Visit* v, const floating* query, floating* best_scores
+) noexcept nogil:
+    """Score all items, or all listed items, without sums."""
+    cdef int64_t[N_GROUP] group
+    cdef Py_ssize_t n = v.n_items if v.listed == NULL else v.n_listed, n_group = 0, i
+    cdef int32_t place
+    for i in range(n):
+        place = <int32_t>(i if v.listed == NULL else v.listed[i] - v.first_row)
+        if is_eligible(v, place):
+            fetch_row(v, place, query)
+            group[n_group] = place
+            n_group += 1
+        if n_group == N_GROUP or i == n - 1:
+            score_rows(v, n_group, group, query, best_scores)
+            n_group = 0
+
+
 cdef void pick(Visit* v) noexcept nogil:
     """Find the positions of the k largest sums."""
-    cdef int32_t n_items = v.n_items, first = 0, n_large, place, i
-    cdef int64_t n_picks = 0
+    cdef int32_t first = 0, n_large
+    v.n_picks = 0
+    if v.listed != NULL:
+        n_large = find_listed(v, DONE + 1)
+        push_picks(v, 0, n_large)
+        return
+    while first < v.n_items:
+        n_large = find_sums(
+            v.sums + first, min(STEP, v.n_items - first),
+            <uint16_t>(v.pick_sums[0] + 1) if v.n_picks == v.k else DONE + 1, v.found)
+        push_picks(v, first, n_large)
+        first += STEP
+
+
+cdef inline void push_picks(Visit* v, int32_t first, int32_t n_large) noexcept nogil:
+    """Push the items that were found onto the heap of picks."""
     # Local copies, because the compiler would read the fields again after each push.
     cdef Py_ssize_t k = v.k
     cdef const uint16_t* sums = v.sums
-    cdef int32_t* found = v.found
+    cdef const int32_t* found = v.found
     cdef float* pick_sums = v.pick_sums
     cdef int64_t* picks = v.picks
-    while first < n_items:
-        n_large = find_sums(
-            sums + first, min(STEP, n_items - first),
-            <uint16_t>(pick_sums[0] + 1) if n_picks == k else DONE + 1, found)
-        for i in range(n_large):
-            place = first + found[i]
-            if is_eligible(v, place):
-                push(pick_sums, picks, &n_picks, k, <float>sums[place], <int64_t>place)
-        first += STEP
+    cdef int64_t n_picks = v.n_picks
+    cdef int32_t place, i
+    for i in range(n_large):
+        place = first + found[i]
+        if is_eligible(v, place):
+            push(pick_sums, picks, &n_picks, k, <float>sums[place], <int64_t>place)
     v.n_picks = n_picks
+
+
+cdef inline int32_t find_listed(Visit* v, int32_t limit) noexcept nogil:
+    """Find the listed items whose sum is at least `limit`; return their number."""
+    cdef int32_t n_large = 0
+    cdef Py_ssize_t i
+    for i in range(v.n_listed):
+        v.found[n_large] = <int32_t>(v.listed[i] - v.first_row)
+        n_large += v.sums[v.found[n_large]] >= limit
+    return n_large
 
 
 cdef void take_wordless(Visit* v, floating* best_scores) noexcept nogil:
@@ -393,9 +437,7 @@ cdef Py_ssize_t prune(Visit* v, int32_t limit) noexcept nogil:
     cdef Py_ssize_t n_candidates = 0, i
     cdef int32_t n_large = 0, place
     if v.listed != NULL:
-        for i in range(v.n_listed):
-            v.found[n_large] = <int32_t>(v.listed[i] - v.first_row)
-            n_large += v.sums[v.found[n_large]] >= limit
+        n_large = find_listed(v, limit)
     elif limit <= 65535:
         n_large = find_sums(v.sums, v.n_items, <uint16_t>limit, v.found)
     for i in range(n_large):
@@ -428,49 +470,6 @@ cdef void score_candidates(
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
         score_rows(v, n_group, group, query, best_scores)
-
-
-cdef void visit_listed(
-    Visit* v, const floating* query, floating* best_scores
-) noexcept nogil:
-    """Update the heap of one query with the listed items of a block.
-
-    Postings are read only if this takes less time than reading the listed items.
-    """
-    cdef int64_t cost = 0
-    cdef Py_ssize_t i
-    for i in range(v.n_lists):
-        cost += v.lists[i].cost
-    if v.n_dense > 0 or cost > v.n_listed * (
-        MISS + v.indptr[v.n_items] // v.n_items
-    ) or not bound(
-        v, FLT_EPSILON if floating is float else DBL_EPSILON,
-        FLT_MIN if floating is float else DBL_MIN,
-    ):
-        score_listed(v, query, best_scores)
-        return
-    begin_sums(v, v.n_items)
-    walk_down_to(v, v.share[0] * best_scores[0] if v.n_found[0] == v.k else 0.0)
-    score_candidates(
-        v, prune(v, find_limit(v, best_scores[0])), query, best_scores)
-
-
-cdef void score_listed(
-    Visit* v, const floating* query, floating* best_scores
-) noexcept nogil:
-    """Score the listed items, without sums."""
-    cdef int64_t[N_GROUP] group
-    cdef Py_ssize_t n_group = 0, i
-    cdef int32_t place
-    for i in range(v.n_listed):
-        place = <int32_t>(v.listed[i] - v.first_row)
-        if is_eligible(v, place):
-            fetch_row(v, place, query)
-            group[n_group] = place
-            n_group += 1
-        if n_group == N_GROUP or i == v.n_listed - 1:
-            score_rows(v, n_group, group, query, best_scores)
-            n_group = 0
 
 
 cdef inline bint is_eligible(const Visit* v, int32_t place) noexcept nogil:
