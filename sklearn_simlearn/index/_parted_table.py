@@ -9,8 +9,8 @@ import numpy as np
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._conditions import SortedColumns, read_conditions
 
-# If at least one row in this number is found, marking rows is faster than sorting them.
-MANY = 100
+# If more than one row in this number is found, marking rows is faster than sorting them.
+MANY = 10
 
 
 class PartedTable:
@@ -88,7 +88,7 @@ class PartedTable:
             found.append(rows + n_rows if n_rows else rows)
             n_rows += _count(columns.table)
         rows = found[0] if len(found) == 1 else np.concatenate(found)
-        if len(rows) * MANY >= n_rows:
+        if len(rows) * MANY > n_rows:
             mask = np.zeros(n_rows, dtype=bool)
             mask[rows] = True
             return mask
