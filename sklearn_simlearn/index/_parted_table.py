@@ -9,7 +9,7 @@ import numpy as np
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._conditions import SortedColumns, read_conditions
 
-# If more than one row in this number is found, marking rows is faster than sorting them.
+# If more than one row in this number is found, rows are marked instead of sorted.
 MANY = 10
 
 

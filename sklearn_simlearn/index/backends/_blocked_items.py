@@ -25,8 +25,7 @@ class BlockedItems:
     and `_take(block, kept)` returns some of its rows. `_find_shapes` and
     `_check_contents` define the conditions that the kernels require. A block has at
     most `_max_length` rows. `_find_best` searches all items. `_score_listed` scores
-    listed items; it is faster if at most one item in `_cost_of_item` is listed, or one
-    in `_cost_in_batch` if there are several queries.
+    listed items; it is faster if at most one item in `_cost_of_item` is listed.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -155,7 +154,7 @@ class BlockedItems:
         if depth > 0 and n_queries > 0:
             # The inputs are valid from here on. Kernels do not check them.
             Q, excluded = self._convert(Q), _sort_lists(excluded, n_queries)
-            listed = self._list_few(allowed, n_queries)
+            listed = self._list_few(allowed)
             if listed is not None:
                 alive = self._alive.view(np.uint8)
                 self._score_listed(Q, listed, alive, excluded, n_threads, scores, rows)
@@ -164,14 +163,13 @@ class BlockedItems:
                 self._find_best(Q, alive, excluded, n_threads, scores, rows)
         return _widen(scores, k, -np.inf), _widen(rows, k, -1)
 
-    def _list_few(self, allowed, n_queries):
+    def _list_few(self, allowed):
         """Return the allowed rows if it is faster to score all of them; else None."""
         if allowed is None:
             return None
         is_mask = allowed.dtype == bool
         n_allowed = np.count_nonzero(allowed) if is_mask else len(allowed)
-        cost = self._cost_of_item if n_queries == 1 else self._cost_in_batch
-        if n_allowed * cost > self.n_items:
+        if n_allowed * self._cost_of_item > self.n_items:
             return None
         return np.flatnonzero(allowed) if is_mask else allowed
 

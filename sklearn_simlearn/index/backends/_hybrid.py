@@ -68,7 +68,7 @@ class HybridItems(InvertedFile):
     _n_queries = 48
 
     # Listed items are scored without sums.
-    _cost_of_item = _cost_in_batch = 20
+    _cost_of_item = 20
 
     # The scores of dense parts are similar, so few words can be skipped.
     _share = 0.05

@@ -117,7 +117,7 @@ class InvertedFile(BlockedItems):
 
     # If at most one item in this number is listed, the kernel reads only these items,
     # or only their sums.
-    _cost_of_item = _cost_in_batch = 10
+    _cost_of_item = 10
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         self._find_best(Q, alive, excluded, n_threads, scores, rows, listed)
