@@ -226,7 +226,7 @@ def test_filters_of_each_query(kind, rng, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
-@pytest.mark.parametrize("n_allowed", [0, 1, 30, 60, 400])
+@pytest.mark.parametrize("n_allowed", [0, 1, 30, 60, 290, 400])
 def test_few_allowed_items_are_scored_directly(kind, n_allowed, dtype, rng):
     """The scores are equal to those of a search of all items, to the last bit."""
     X = sparse.random_array((3000, 40), density=0.2, rng=rng, format="csr", dtype=dtype)
