@@ -1,8 +1,12 @@
-"""Check of CSR rows in one pass."""
+"""Check of CSR rows, and scaling of rows, in one pass."""
 
 from cython cimport floating
-from libc.math cimport fabs
-from libc.stdint cimport int32_t
+from libc.math cimport fabs, sqrt
+from libc.stdint cimport int32_t, int64_t
+
+ctypedef fused index:
+    int32_t
+    int64_t
 
 
 def check_csr(
@@ -55,3 +59,22 @@ def check_csr(
             if 0 < largest < low:
                 is_moderate = False
     return True, is_moderate
+
+
+def scale_to_unit(
+    const index[::1] indptr,             # in: start of the values of each row
+    const floating[::1] values,          # in
+    floating[::1] scaled,                # out
+):
+    """Scale rows to unit length; rows of zeros are unchanged."""
+    cdef Py_ssize_t i, k
+    cdef double square
+    cdef floating factor
+    with nogil:
+        for i in range(indptr.shape[0] - 1):
+            square = 0
+            for k in range(indptr[i], indptr[i + 1]):
+                square += <double>values[k] * values[k]
+            factor = <floating>(1 / sqrt(square)) if square > 0 else 0
+            for k in range(indptr[i], indptr[i + 1]):
+                scaled[k] = values[k] * factor

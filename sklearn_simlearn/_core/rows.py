@@ -1,7 +1,6 @@
 """Checks of samples, and arithmetic on their rows."""
 
 from collections.abc import Iterator
-from copy import copy
 from functools import cache
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy import sparse
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from sklearn_simlearn._core._rows_fast import check_csr
+from sklearn_simlearn._core._rows_fast import check_csr, scale_to_unit
 from sklearn_simlearn._core.typing import Matrix
 
 # Number of values that are processed at a time. A copy of all values would double the
@@ -122,7 +121,7 @@ def canonical_csr(X, *, keep_zeros: bool = False) -> sparse.csr_array:
     """
     if type(X) is sparse.csr_array and X.ndim == 2:
         if X.indices.dtype == np.int64 and max(X.nnz, *X.shape) < 2**31:
-            X = copy(X)
+            X = _with_values(X, X.data)
             X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
         if _check_csr(X)[0]:
             return X
@@ -288,7 +287,14 @@ def power(X: Matrix, exponent: float) -> Matrix:
 
 def unit_rows(X: Matrix) -> Matrix:
     """Scale rows to unit length; rows of zeros are unchanged."""
-    return scale_rows(X, inverse(np.sqrt(row_dots(X, X))))
+    if isinstance(X, np.ndarray):
+        scaled = np.empty(X.shape, dtype=X.dtype)
+        starts = np.arange(X.shape[0] + 1) * X.shape[1]
+        scale_to_unit(starts, X.ravel(), scaled.ravel())
+        return scaled
+    values = np.empty_like(X.data)
+    scale_to_unit(X.indptr, X.data, values)
+    return _with_values(X, values)
 
 
 def row_dots(A: Matrix, B: Matrix) -> np.ndarray:

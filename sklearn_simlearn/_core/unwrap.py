@@ -1,7 +1,6 @@
 """The parts of a fitted estimator: steps and a learner."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -291,9 +290,10 @@ def list_steps(*parts) -> list:
     ]
 
 
-@contextmanager
-def naming_rows(X: Any = None, **others: Any) -> Iterator[None]:
-    """If transformers raise, name the first value among texts that is not a text.
+class naming_rows:  # a generator would take as long as encoding a query
+    """Context in which the first value among texts that is not a text is named.
+
+    If transformers raise, the error is replaced by one that names the value.
 
     Parameters
     ----------
@@ -303,10 +303,17 @@ def naming_rows(X: Any = None, **others: Any) -> Iterator[None]:
     **others : dict of sequences
         Other samples by the name that the error uses, such as `documents`.
     """
-    try:
-        yield
-    except ERRORS_OF_TEXTS as error:
-        for name, samples in (others | {"": X}).items():
+
+    def __init__(self, X: Any = None, **others: Any):
+        self._samples = others | {"": X}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object):
+        if not isinstance(error, ERRORS_OF_TEXTS):
+            return
+        for name, samples in self._samples.items():
             row, place = _find_other(samples), f" of the {name}" if name else ""
             if row is not None:
                 value = list(samples)[row]
@@ -314,7 +321,6 @@ def naming_rows(X: Any = None, **others: Any) -> Iterator[None]:
                     f"Row {row}{place} is {value!r:.100}, which is not a text. Replace "
                     "it with a text, such as '', or leave out the row."
                 ) from error
-        raise
 
 
 def _find_other(samples):

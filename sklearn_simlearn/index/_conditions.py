@@ -16,9 +16,6 @@ FROM_TEXT = {
     "times with time zones": datetime.fromisoformat,
 }
 
-# If at least one row in this number is found, marking rows is faster than sorting them.
-MANY = 100
-
 
 class Condition(NamedTuple):
     """Condition on a column.
@@ -155,18 +152,18 @@ class SortedColumns:
         return self._names
 
     def find(self, conditions):
-        """Return the rows that satisfy all conditions, in ascending order."""
+        """Return the rows that satisfy all conditions, in any order."""
         found = [self._find_ranges(condition) for condition in conditions]
         if not found:
             return np.arange(len(self.table))
-        # A row satisfies a condition if its position in the sorted column falls into
-        # one of the ranges, whose starts and ends alternate.
-        found.sort(key=lambda pair: np.sum(pair[1][1::2] - pair[1][::2]))
-        column, bounds = found[0]
-        starts, ends = bounds[::2].tolist(), bounds[1::2].tolist()
-        parts = [column.rows[a:b] for a, b in zip(starts, ends, strict=True)]
-        rows = _sort(np.concatenate([column.rows[:0], *parts]), len(self.table))
-        for column, bounds in found[1:]:
+        found.sort(key=lambda pair: sum(stop - start for start, stop in pair[1]))
+        column, ranges = found[0]
+        parts = [column.rows[start:stop] for start, stop in ranges]
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for column, ranges in found[1:]:
+            # A row satisfies a condition if its position in the sorted column falls
+            # into one of the ranges, whose starts and ends alternate.
+            bounds = np.ravel(ranges)
             place = np.searchsorted(bounds, column.places[rows], side="right")
             rows = rows[place % 2 == 1]
         return rows
@@ -178,15 +175,6 @@ class SortedColumns:
             column = SortedColumn(name, read_column(self.table, name))
             self._sorted[name] = column
         return column, column.find_ranges(condition)
-
-
-def _sort(rows, n_rows):
-    """Return different rows in ascending order."""
-    if len(rows) * MANY < n_rows:
-        return np.sort(rows)
-    is_found = np.zeros(n_rows, dtype=bool)
-    is_found[rows] = True
-    return np.flatnonzero(is_found)
 
 
 class SortedColumn:
@@ -220,27 +208,25 @@ class SortedColumn:
         self.places[self.rows] = np.arange(len(values))
 
     def find_ranges(self, condition):
-        """Return starts and ends of the ranges that satisfy a condition."""
+        """Return ascending ranges of positions, as pairs, that satisfy a condition."""
         operator, value = condition.operator, condition.value
         n_present, n_rows = len(self._values), len(self.rows)
         if operator == "null":
-            return np.array([n_present, n_rows])
+            return [(n_present, n_rows)]
         if operator == "not null":
-            return np.array([0, n_present])
+            return [(0, n_present)]
         if operator == "any":
-            ranges = {self._find_equal(one) for one in value}
-            return np.array(sorted(ranges), dtype=np.int64).ravel()
+            # A range without positions keeps the list from being empty.
+            return sorted({(0, 0), *map(self._find_equal, value)})
         first, last = self._find_equal(value)
-        return np.array(
-            {
-                "=": [first, last],
-                "!=": [0, first, last, n_present],
-                "<": [0, first],
-                "<=": [0, last],
-                ">": [last, n_present],
-                ">=": [first, n_present],
-            }[operator]
-        )
+        return {
+            "=": [(first, last)],
+            "!=": [(0, first), (last, n_present)],
+            "<": [(0, first)],
+            "<=": [(0, last)],
+            ">": [(last, n_present)],
+            ">=": [(first, n_present)],
+        }[operator]
 
     def _find_equal(self, value):
         """Return start and end of the values that are equal to a value."""

@@ -74,15 +74,16 @@ def split_filter(filter, n_results):
     n_results : int
         Number of queries, or of sets of queries.
     """
-    if isinstance(filter, str | bytes | Mapping | Set):
-        pass
-    elif isinstance(filter, Sequence):
-        # A list of ids may be long, so its elements are not checked one by one.
-        if not PLAIN.issuperset(map(type, filter)) and any(
-            part is None or _is_filter(part) for part in filter
-        ):
+    if isinstance(filter, np.ndarray):
+        if filter.ndim == 2:
             filter = PerQuery(filter)
-    elif isinstance(filter, np.ndarray) and filter.ndim == 2:
+    elif (
+        isinstance(filter, Sequence)
+        and not isinstance(filter, str | bytes)
+        # A list of ids may be long, so its elements are not checked one by one.
+        and not PLAIN.issuperset(map(type, filter))
+        and any(part is None or _is_filter(part) for part in filter)
+    ):
         filter = PerQuery(filter)
     if isinstance(filter, PerQuery) and len(filter) != n_results:
         raise ValueError(
@@ -130,14 +131,16 @@ def read_filter(filter, ids, metadata, n_results):
 def _read_one(filter, ids, metadata):
     if filter is None:
         return None
-    check_filter(filter)
     if isinstance(filter, Mapping):
         return _require(metadata, "dict").find(filter)
     if callable(filter):
         filter = _ask(filter, _require(metadata, "function"), ids)
     mask = np.asarray(filter)
+    if mask.ndim == 0:
+        check_filter(filter)
     if mask.dtype != bool:
-        rows = np.sort(ids.find(filter))
+        # Only strings have to be read again, since NumPy converts numbers to strings.
+        rows = np.sort(ids.find(mask if mask.dtype.kind in "iu" else filter))
         # Avoid np.unique, which takes as long as scoring these items.
         is_new = rows >= 0
         is_new[1:] &= rows[1:] > rows[:-1]

@@ -35,8 +35,7 @@ class Ids:
         self.next_id = next_id
         self._verify = verify
         self._buffer = None
-        # Sorted ids and their rows, in parts, including removed items.
-        self._parts = None
+        self._parts = None  # a list of `_SortedPart`
 
     @classmethod
     def numbered(cls, n_items):
@@ -85,14 +84,9 @@ class Ids:
         """Return the rows of ids; -1 for unknown ids."""
         ids = self.convert(ids)
         found = np.full(ids.shape, -1, dtype=np.int64)
-        for values, rows in self._sorted_parts():
-            if len(values) == 0:
-                continue
-            # If several rows have the same id, only the last one can be alive. An index
-            # of -1 refers to the last entry, whose id is larger.
-            place = values.searchsorted(ids, side="right") - 1
-            found = np.maximum(found, np.where(values[place] == ids, rows[place], -1))
-        if self.n_rows:
+        for part in self._sorted_parts():
+            np.maximum(found, part.find(ids), out=found)
+        if self.has_removed:
             found[~self.alive[found]] = -1
         return found
 
@@ -120,9 +114,8 @@ class Ids:
         joined.values = joined._buffer.view(self.n_rows + len(ids))
         if self.is_numbered:
             joined.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
-        order = np.argsort(ids, kind="stable")
-        parts = [*self._sorted_parts(), (ids[order], self.n_rows + order)]
-        joined._parts = _merge(parts)
+        new = _SortedPart.sort(ids, self.n_rows + np.arange(len(ids)))
+        joined._parts = _merge([*self._sorted_parts(), new])
         return joined
 
     def without(self, rows):
@@ -138,10 +131,10 @@ class Ids:
         compact = Ids(self.current(), next_id=self.next_id)
         if self._parts is not None:
             place = np.cumsum(self.alive) - 1
-            kept = [(part, self.alive[part[1]]) for part in self._parts]
+            kept = [(part, self.alive[part.rows]) for part in self._parts]
             compact._parts = [
-                (values[is_kept], place[rows[is_kept]])
-                for (values, rows), is_kept in kept
+                _SortedPart(part.values[is_kept], place[part.rows[is_kept]])
+                for part, is_kept in kept
             ]
         return compact
 
@@ -161,13 +154,42 @@ class Ids:
     def _sorted_parts(self):
         if self._parts is None:
             self._verify_all()
-            order = np.argsort(self.values, kind="stable")
-            self._parts = [(self.values[order], order)]
+            self._parts = [_SortedPart.sort(self.values, np.arange(self.n_rows))]
         return self._parts
 
     def _verify_all(self):
         if self._verify is not None:
             self._verify(0, self.n_rows)
+
+
+class _SortedPart:
+    """Ids of some rows, including removed items, in ascending order.
+
+    Rows with the same id are in ascending order.
+    """
+
+    def __init__(self, values, rows):
+        self.values, self.rows = values, rows
+        self._is_run = (
+            values.dtype.kind != "U" and (values[1:] == values[:-1] + 1).all()
+        )
+
+    @classmethod
+    def sort(cls, values, rows):
+        order = np.argsort(values, kind="stable")
+        return cls(values[order], rows[order])
+
+    def find(self, ids):
+        """Return the last row of each id, the only one that can be alive; else -1."""
+        if len(self.values) == 0:
+            return np.full(ids.shape, -1, dtype=np.int64)
+        if self._is_run:
+            place = ids - self.values[0]
+        else:
+            place = self.values.searchsorted(ids, side="right") - 1
+        # A place outside the part becomes one whose id differs.
+        is_found = self.values.take(place, mode="clip") == ids
+        return np.where(is_found, self.rows.take(place, mode="clip"), -1)
 
 
 class _Buffer:
@@ -203,13 +225,11 @@ class _Buffer:
 
 def _merge(parts):
     """Merge sorted parts until each is more than twice as long as the next."""
-    while len(parts) > 1 and len(parts[-2][0]) < 2 * len(parts[-1][0]):
-        values, rows = (
-            np.concatenate(pair) for pair in zip(parts[-2], parts[-1], strict=True)
-        )
-        # The sort is stable: among equal ids, the one added last stays last.
-        order = np.argsort(values, kind="stable")
-        parts = [*parts[:-2], (values[order], rows[order])]
+    while len(parts) > 1 and len(parts[-2].rows) < 2 * len(parts[-1].rows):
+        *parts, first, second = parts
+        values = np.concatenate([first.values, second.values])
+        rows = np.concatenate([first.rows, second.rows])
+        parts.append(_SortedPart.sort(values, rows))
     return parts
 
 

@@ -252,17 +252,17 @@ class SimilarityIndex(
         index._check_estimator()
         k = check_k(k)
         state, allowed = index._state, None
+        sets = index._read_sets(groups, num_samples(X))
         if filter is not None:
-            n_results = index._read_sets(groups, num_samples(X)).n_sets
-            allowed = read_filter(filter, state.ids, state.metadata, n_results)
-        restriction = {"groups": groups, "exclude": exclude, "allowed": allowed}
+            allowed = read_filter(filter, state.ids, state.metadata, sets.n_sets)
+        restriction = {"exclude": exclude, "allowed": allowed}
         if index.rerank or state.lost_steps:
             steps = self._find_steps(index)
             scores, rows = search_again(
-                index, steps, X, k, features=features, **restriction
+                index, steps, X, k, groups=groups, features=features, **restriction
             )
         else:
-            scores, rows = index._search(X, k, **restriction)
+            scores, rows = index._search(X, k, sets, **restriction)
         take = None
         if state.metadata is not None:
             take = partial(state.metadata.take, rows[rows >= 0])

@@ -9,6 +9,9 @@ import numpy as np
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._conditions import SortedColumns, read_conditions
 
+# If more than one row in this number is found, rows are marked instead of sorted.
+MANY = 10
+
 
 class PartedTable:
     """Table in immutable parts. Added rows become a new part.
@@ -67,7 +70,11 @@ class PartedTable:
         return self._parts[0]
 
     def find(self, filter):
-        """Return the rows that satisfy a dict of columns and conditions."""
+        """Return the rows that satisfy a dict of columns and conditions.
+
+        The result is a boolean mask of all rows, or the rows in ascending order if they
+        are few.
+        """
         # The columns of a part are sorted once, for all tables that share the part.
         known = {id(columns.table): columns for columns in self._columns}
         self._columns = tuple(
@@ -75,11 +82,18 @@ class PartedTable:
         )
         names = {name for columns in self._columns for name in columns.names}
         conditions = read_conditions(filter, names)
-        rows, start = [], 0
+        found, n_rows = [], 0
         for columns in self._columns:
-            rows.append(start + columns.find(conditions))
-            start += _count(columns.table)
-        return np.concatenate(rows)
+            rows = columns.find(conditions)
+            found.append(rows + n_rows if n_rows else rows)
+            n_rows += _count(columns.table)
+        rows = found[0] if len(found) == 1 else np.concatenate(found)
+        if len(rows) * MANY > n_rows:
+            mask = np.zeros(n_rows, dtype=bool)
+            mask[rows] = True
+            return mask
+        # Rows with the same value are in ascending order already.
+        return rows if (rows[1:] > rows[:-1]).all() else np.sort(rows)
 
     def _read(self):
         if any(isinstance(part, _metadata.Stored) for part in self._parts):

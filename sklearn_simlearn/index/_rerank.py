@@ -207,7 +207,7 @@ def _apply(steps, queries, k):
     scores, rows = index._search(
         queries.X,
         max(k + n_more, n_candidates),
-        groups=queries.groups,
+        index._read_sets(queries.groups, num_samples(queries.X)),
         allowed=queries.allowed,
     )
     scores = scores.astype(np.float64)

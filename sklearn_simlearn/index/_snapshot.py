@@ -123,15 +123,17 @@ class MemoryIndex(SnapshotIndex):
         """Return the metadata of the items."""
         return self._fitted_state().current_metadata()
 
-    def _search(
-        self, X, k, *, groups=None, exclude=None, allowed=None, need_unit=False
-    ):
-        """Return scores and rows of the best items."""
+    def _search(self, X, k, sets=None, *, exclude=None, allowed=None, need_unit=False):
+        """Return scores and rows of the best items.
+
+        `sets` is the result of `_read_sets`. If it is None, there is one set per query.
+        """
         self._check_estimator()
         state = self._state
         if need_unit and not state.is_unit:
             raise no_distance("items")
-        sets = self._read_sets(groups, num_samples(X))
+        if sets is None:
+            sets = self._read_sets(None, num_samples(X))
         n_results = sets.n_sets
         if exclude is not None:
             exclude = read_exclude(exclude, state.ids, n_results)

@@ -1,11 +1,12 @@
-"""Check of CSR rows against SciPy and NumPy."""
+"""Check and scaling of rows against SciPy and NumPy."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from sklearn_simlearn._core._rows_fast import check_csr
-from sklearn_simlearn._core.rows import canonical_csr
+from sklearn_simlearn._core.rows import canonical_csr, unit_rows
 
 
 def check(indptr, columns, values, n_columns=5, low=0.1, high=10.0, dtype=np.float64):
@@ -63,3 +64,24 @@ def test_flags_that_are_wrong(rng):
     assert (np.diff(found.indices[: found.indptr[1]]) > 0).all()
     np.testing.assert_array_equal(found.toarray(), expected)
     np.testing.assert_array_equal(X.indices, before)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_unit_length(dtype, index, rng):
+    X = rng.standard_normal((20, 7)).astype(dtype)
+    X[rng.random(X.shape) < 0.5] = 0
+    X[[3, 19]] = 0
+    lengths = np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
+    expected = np.divide(X, lengths, out=np.zeros_like(X, float), where=lengths > 0)
+    rows = sparse.csr_array(X)
+    rows.indices, rows.indptr = rows.indices.astype(index), rows.indptr.astype(index)
+    before, tolerance = X.copy(), 4 * np.finfo(dtype).eps
+    for given in (X, np.asfortranarray(X), rows):
+        unit = unit_rows(given)
+        assert unit.dtype == dtype
+        found = unit.toarray() if sparse.issparse(unit) else unit
+        assert_allclose(found, expected, rtol=tolerance)
+        assert_array_equal(X, before)
+    for shape in ((0, 3), (3, 0)):
+        assert unit_rows(np.empty(shape, dtype)).shape == shape

@@ -223,6 +223,15 @@ def test_an_id_that_returns_is_found_in_its_last_row():
         assert ids.find([1, 3, 2]).tolist() == [last, 0, -1]
 
 
+@pytest.mark.parametrize("values", [range(9), [4, 2, 3], [8, 0, 5, 1], [6], []])
+@pytest.mark.parametrize("start", [-(2**63), -5, 0, 2**63 - 9])
+def test_ids_are_found_by_value(values, start):
+    known = {start + value: row for row, value in enumerate(values)}
+    asked = [*range(start, start + 9), -(2**63), -1, 0, 3, 2**63 - 1]
+    ids = Ids(np.array(list(known), dtype=np.int64))
+    assert ids.find(asked).tolist() == [known.get(id_, -1) for id_ in asked]
+
+
 # -- distances --
 
 

@@ -25,8 +25,7 @@ class BlockedItems:
     and `_take(block, kept)` returns some of its rows. `_find_shapes` and
     `_check_contents` define the conditions that the kernels require. A block has at
     most `_max_length` rows. `_find_best` searches all items. `_score_listed` scores
-    listed items; it is faster if at most one item in `_cost_of_item` is listed, or one
-    in `_cost_in_batch` if there are several queries.
+    listed items; it is faster if at most one item in `_cost_of_item` is listed.
     """
 
     _max_values = np.iinfo(np.int32).max  # offsets within a block are int32
@@ -38,7 +37,7 @@ class BlockedItems:
         self._start(n_threads, [D])
 
     def _start(self, n_threads, parts):
-        self._blocks, self._lengths, self._unread = [], [], []
+        self._blocks, self._lengths, self._unread, self._opened = [], [], [], []
         self._alive = np.ones(0, dtype=bool)
         for D in parts:
             self.add(D, n_threads=n_threads)
@@ -74,7 +73,7 @@ class BlockedItems:
             made = [self._make_block(part) for part in parts]
         self._blocks[first:] = made
         self._lengths[first:] = [part.shape[0] for part in parts]
-        self._unread[first:] = [None] * len(parts)
+        self._unread[first:] = self._opened[first:] = [None] * len(parts)
         self._alive = np.append(self._alive, np.ones(D.shape[0], dtype=bool))
 
     def _find_merged(self, n_added):
@@ -101,7 +100,7 @@ class BlockedItems:
     def fork(self):
         """Return an independent copy that shares the blocks."""
         other = copy(self)
-        for name in ("_blocks", "_lengths", "_unread", "_alive"):
+        for name in ("_blocks", "_lengths", "_unread", "_opened", "_alive"):
             setattr(other, name, copy(getattr(self, name)))
         return other
 
@@ -155,7 +154,7 @@ class BlockedItems:
         if depth > 0 and n_queries > 0:
             # The inputs are valid from here on. Kernels do not check them.
             Q, excluded = self._convert(Q), _sort_lists(excluded, n_queries)
-            listed = self._list_few(allowed, n_queries)
+            listed = self._list_few(allowed)
             if listed is not None:
                 alive = self._alive.view(np.uint8)
                 self._score_listed(Q, listed, alive, excluded, n_threads, scores, rows)
@@ -164,14 +163,13 @@ class BlockedItems:
                 self._find_best(Q, alive, excluded, n_threads, scores, rows)
         return _widen(scores, k, -np.inf), _widen(rows, k, -1)
 
-    def _list_few(self, allowed, n_queries):
+    def _list_few(self, allowed):
         """Return the allowed rows if it is faster to score all of them; else None."""
         if allowed is None:
             return None
         is_mask = allowed.dtype == bool
         n_allowed = np.count_nonzero(allowed) if is_mask else len(allowed)
-        cost = self._cost_of_item if n_queries == 1 else self._cost_in_batch
-        if n_allowed * cost > self.n_items:
+        if n_allowed * self._cost_of_item > self.n_items:
             return None
         return np.flatnonzero(allowed) if is_mask else allowed
 
@@ -237,7 +235,7 @@ class BlockedItems:
         self._lengths, self._alive = lengths, np.array(arrays["alive"])
         self._restore(arrays, verify)
         check(self._alive.view(np.uint8).max(initial=0) <= 1, "'alive' must be bool")
-        self._blocks, self._unread = [], []
+        self._blocks, self._unread, self._opened = [], [], [None] * len(lengths)
         for i, length in enumerate(lengths):
             names = self._names(i)
             for name in names:
@@ -280,6 +278,13 @@ class BlockedItems:
                 self._unread[i] = None
             yield slice(row, row + length), self._blocks[i]
             row += length
+
+    def _open(self):
+        """Return the blocks as objects of the kernel, each of which is made once."""
+        for i, (rows, block) in enumerate(self._read()):
+            if self._opened[i] is None:
+                self._opened[i] = self._open_block(rows.start, *block)
+        return self._opened
 
 
 def _is_mapped(array):

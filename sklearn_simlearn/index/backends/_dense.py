@@ -165,9 +165,8 @@ class DenseItems(BlockedItems):
                     )
                 finish_search(*heaps, scores[chunk], rows[chunk])
 
-    # Scoring an item takes as long as the search of this number of items: by a single
-    # query, and by a query of a batch, which shares the codes that are read.
-    _cost_of_item, _cost_in_batch = 10, 16
+    # Scoring an item takes as long as the search of this number of items.
+    _cost_of_item = 10
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         n_found = np.zeros(len(Q), dtype=np.int64)

@@ -26,6 +26,7 @@ from sklearn_simlearn.index.backends._inverted import (
     MEMORY,
     InvertedFile,
 )
+from sklearn_simlearn.index.backends._inverted_fast import Bounds
 from sklearn_simlearn.index.backends._split_fast import split_rows
 
 # Length of the tiles in which bounds of the items of a block are stored.
@@ -65,6 +66,9 @@ class HybridItems(InvertedFile):
     # Number of queries per call of the kernel. Their bounds take 12 MiB. The kernel
     # computes the bounds of 6 queries at a time, so this is a multiple of 6.
     _n_queries = 48
+
+    # Listed items are scored without sums.
+    _cost_of_item = 20
 
     # The scores of dense parts are similar, so few words can be skipped.
     _share = 0.05
@@ -115,8 +119,8 @@ class HybridItems(InvertedFile):
     def _convert(self, Q):
         return self._split(Q)
 
-    def _bound_dense(self, Q):
-        return _Bounds(self._dense, Q, max(self._lengths))
+    def _find_dense(self, Q):
+        return _DenseParts(self._dense, Q, max(self._lengths))
 
     def add(self, D, *, n_threads=1):
         """Append items as new rows."""
@@ -188,7 +192,7 @@ class HybridItems(InvertedFile):
         self._dense.verify()
 
 
-class _Bounds:
+class _DenseParts:
     """Dense items and bounds of their scores, for blocks in ascending order of rows."""
 
     def __init__(self, dense, Q, max_length):
@@ -206,19 +210,20 @@ class _Bounds:
         stride = -(-(max_length + GROUP) // TILE) * TILE
         self._bounds = MEMORY.bounds(len(Q), stride)
 
-    def __call__(self, rows, is_listed):
-        """Return items; and bounds, the place of the first one, and their ranges."""
-        while self._held.stop < rows.stop:
+    def __call__(self, block, is_listed):
+        """Return the dense items of a block, and bounds unless rows are listed."""
+        start, stop = block.first_row, block.first_row + block.n_items
+        while self._held.stop < stop:
             self._held, self._arrays = next(self._blocks)
             if self._units is not None and not is_listed:
                 self._graded = grade(self._units, self._arrays[5:], INSTRUCTIONS)
-        first, last = rows.start - self._held.start, rows.stop - self._held.start
-        items = self._arrays[0]
+        first, last = start - self._held.start, stop - self._held.start
+        items = self._arrays[0][first:last]
         if is_listed:
-            return (items[first:last],)
+            return items, None
         begin = first // GROUP * GROUP
         ranges = self._find_bounds(begin, last)
-        return items[first:last], self._bounds, first - begin, ranges
+        return items, Bounds(self._bounds, first - begin, ranges)
 
     def _find_bounds(self, begin, last):
         """Set the bounds of items of the dense block, and return their ranges."""

@@ -12,7 +12,6 @@ from sklearn_simlearn.index.backends._blocked_items import (
     check,
     check_offsets,
     check_range,
-    cut_rows,
 )
 from sklearn_simlearn.index.backends._invert_fast import invert
 from sklearn_simlearn.index.backends._inverted_fast import (
@@ -41,11 +40,11 @@ class _Memory(threading.local):
 
     def scratch(self, *size):
         """Return scratch memory for given numbers of threads, lists and results."""
-        if any(new > old for new, old in zip(size, self._size, strict=True)):
+        largest = tuple(map(max, size, self._size))
+        if largest != self._size:
             if math.prod(size) > MOST_KEPT:
                 return Scratch(*size)
-            self._size = tuple(map(max, size, self._size))
-            self._scratch = Scratch(*self._size)
+            self._size, self._scratch = largest, Scratch(*largest)
         return self._scratch
 
     def query_rows(self, n_threads, n_words, dtype):
@@ -107,6 +106,8 @@ class InvertedFile(BlockedItems):
         "zero": np.uint8,
     }
 
+    _open_block = Block
+
     # Number of queries per call of the kernel.
     _n_queries = N_QUERIES
 
@@ -116,7 +117,7 @@ class InvertedFile(BlockedItems):
 
     # If at most one item in this number is listed, the kernel reads only these items,
     # or only their sums.
-    _cost_of_item = _cost_in_batch = 20
+    _cost_of_item = 10
 
     def _score_listed(self, Q, listed, alive, excluded, n_threads, scores, rows):
         self._find_best(Q, alive, excluded, n_threads, scores, rows, listed)
@@ -133,44 +134,27 @@ class InvertedFile(BlockedItems):
         for first in range(0, n_queries, self._n_queries):
             chunk = slice(first, first + self._n_queries)
             offsets = slice(first, first + self._n_queries + 1)
-            queries = Queries(
-                indptr[offsets],
-                words,
-                excluded[0][offsets],
-                excluded[1],
-                share[chunk],
+            find_best(
+                Queries(
+                    indptr[offsets],
+                    words,
+                    excluded[0][offsets],
+                    excluded[1],
+                    share[chunk],
+                ),
+                values,
+                self._open(),
+                alive,
+                listed,
+                dense[chunk],
+                self._find_dense(dense[chunk]),
+                n_threads,
+                scratch,
+                query_rows,
+                scores[chunk],
+                rows[chunk],
+                n_found[chunk],
             )
-            bound = self._bound_dense(dense[chunk])
-            for block_rows, block in self._read():
-                item_indptr, item_words, item_values, *postings, steps, zero = block
-                places = None if listed is None else cut_rows(listed, block_rows)
-                if places is not None and len(places) == 0:
-                    continue
-                dense_items, *bounds = bound(block_rows, places is not None)
-                find_best(
-                    queries,
-                    values,
-                    Block(
-                        block_rows.start,
-                        item_indptr,
-                        item_words,
-                        *postings,
-                        zero,
-                        alive[block_rows],
-                        places,
-                        *bounds,
-                    ),
-                    item_values,
-                    steps,
-                    dense[chunk],
-                    dense_items,
-                    n_threads,
-                    scratch,
-                    query_rows,
-                    scores[chunk],
-                    rows[chunk],
-                    n_found[chunk],
-                )
         finish_search(n_found, scores, rows)
 
     @property
@@ -178,9 +162,9 @@ class InvertedFile(BlockedItems):
         """Return the number of sparse columns."""
         return self.n_features
 
-    def _bound_dense(self, Q):
-        """Return a function from the rows of a block to dense items and bounds."""
-        return lambda rows, is_listed: (Q,)
+    def _find_dense(self, Q):
+        """Return a function that finds dense items and their bounds, or None."""
+        return None
 
     def _convert(self, Q):
         """Return queries with the dtypes of the kernels, and an empty dense part."""

@@ -8,6 +8,7 @@ the sum of q_j d_ij in the order of the words. It does not depend on pruning, nu
 threads or division into blocks.
 """
 
+from cpython.exc cimport PyErr_CheckSignals
 from cython cimport floating
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_EPSILON, DBL_MIN, FLT_EPSILON, FLT_MIN
@@ -72,9 +73,10 @@ cdef class Queries:
 
 
 cdef class Block:
-    """Items of a block as rows and as postings, without their values."""
+    """Items of a block as rows and as postings."""
 
-    cdef int64_t first_row
+    cdef readonly int64_t first_row
+    cdef readonly int32_t n_items
     cdef const int32_t[::1] indptr          # in: items as rows
     cdef const int32_t[::1] words           # in
     cdef const int32_t[::1] start           # in: postings of these items
@@ -83,30 +85,29 @@ cdef class Block:
     cdef const int32_t[::1] row_words       # in
     cdef const uint8_t[:, ::1] rows         # in
     cdef int32_t zero                       # code of 0
-    cdef const uint8_t[::1] alive           # in: items that may be returned
-    cdef const int64_t[::1] listed          # in: the only items to score, if is_listed
-    cdef bint is_listed
-    cdef const float[:, ::1] bounds         # in: of the dense parts, if any
-    cdef Py_ssize_t first_bound             # place of the first item in a row of bounds
-    cdef const double[:, ::1] ranges        # in: ranges of the bounds of each query
-    cdef bint has_bounds
+    cdef object values                      # arrays of float32 or float64
+    cdef object steps                       # of the words
 
     def __init__(
-        self, first_row, indptr, words, start, places, codes, row_words, rows, zero,
-        alive, listed, bounds=None, first_bound=0, ranges=None,
+        self, first_row, indptr, words, values, start, places, codes, row_words, rows,
+        steps, zero,
     ):
-        self.first_row = first_row
-        self.indptr, self.words, self.start = indptr, words, start
-        self.places, self.codes = places, codes
+        self.first_row, self.n_items = first_row, len(indptr) - 1
+        self.indptr, self.words, self.values = indptr, words, values
+        self.start, self.places, self.codes = start, places, codes
         self.row_words, self.rows = row_words, rows
-        self.zero = zero[0]
-        self.alive = alive
-        self.is_listed = listed is not None
-        if self.is_listed:
-            self.listed = listed
-        self.has_bounds = bounds is not None
-        if self.has_bounds:
-            self.bounds, self.first_bound, self.ranges = bounds, first_bound, ranges
+        self.steps, self.zero = steps, zero[0]
+
+
+cdef class Bounds:
+    """Bounds of the scores of the dense parts of a block."""
+
+    cdef readonly const float[:, ::1] bounds  # in: a row per query
+    cdef Py_ssize_t first                   # place of the first item in a row
+    cdef readonly const double[:, ::1] ranges  # in: ranges of the bounds of each query
+
+    def __init__(self, bounds, first, ranges):
+        self.bounds, self.first, self.ranges = bounds, first, ranges
 
 
 cdef class Scratch:
@@ -133,81 +134,119 @@ cdef class Scratch:
 def find_best(
     Queries queries,
     const floating[::1] query_values,    # in
-    Block block,
-    const floating[::1] values,          # in: values of the items
-    const floating[::1] steps,           # in: steps of the words
+    blocks,                              # in: list of Block, in the order of their rows
+    const uint8_t[::1] alive,            # in: rows that may be returned
+    const int64_t[::1] listed,           # in: the only rows to score, ascending, or None
     const floating[:, ::1] dense_queries,  # in: without columns if not hybrid
-    const floating[:, ::1] dense_items,  # in
+    find_dense,                          # in: function of a block, or None if not hybrid
     int n_threads,
     Scratch scratch,
     floating[:, ::1] query_rows,         # in, out: zeros, one row per thread
-    floating[:, ::1] best_scores,        # in, out: heap of the best in earlier blocks
+    floating[:, ::1] best_scores,        # in, out: heaps of the queries
     int64_t[:, ::1] best_rows,           # in, out
     int64_t[::1] n_found,                # in, out
 ):
-    """Update the heaps of each query with the items of a block."""
-    cdef Py_ssize_t query
+    """Update the heaps of each query with the items of all blocks.
+
+    `find_dense` returns the dense items of a block and their `Bounds`, which are None
+    if rows are listed.
+    """
+    cdef const floating[:, ::1] dense_items
+    cdef const floating[::1] values, steps
+    cdef Block block
+    cdef Bounds bounds = None
+    cdef Visit common
+    cdef Py_ssize_t query, n_before = 0
     cdef int64_t k
     cdef int t
-    if block.indptr.shape[0] == 1:
-        return
-    for query in prange(
-        best_scores.shape[0], nogil=True, num_threads=n_threads, schedule="dynamic",
-        chunksize=1,
-    ):
-        t = threadid()
-        for k in range(queries.indptr[query], queries.indptr[query + 1]):
-            query_rows[t, queries.words[k]] = query_values[k]
-        start_visit(
-            queries, query, query_values, block, values, steps, dense_queries,
-            dense_items, scratch, t, &query_rows[t, 0], best_scores[query],
-            &best_rows[query, 0], &n_found[query])
-        for k in range(queries.indptr[query], queries.indptr[query + 1]):
-            query_rows[t, queries.words[k]] = 0
+    for block in blocks:
+        PyErr_CheckSignals()
+        if block.n_items == 0:
+            continue
+        values, steps = block.values, block.steps
+        common = open_block(block, values, alive)
+        if listed is not None:
+            n_before += take_listed(&common, listed[n_before:])
+            if common.n_listed == 0:
+                continue
+        if find_dense is not None:
+            dense_items, bounds = find_dense(block, listed is not None)
+            common.n_dense, common.dense_items = dense_items.shape[1], &dense_items[0, 0]
+        for query in prange(
+            best_scores.shape[0], nogil=True, num_threads=n_threads,
+            schedule="dynamic", chunksize=1,
+        ):
+            t = threadid()
+            for k in range(queries.indptr[query], queries.indptr[query + 1]):
+                query_rows[t, queries.words[k]] = query_values[k]
+            start_visit(
+                common, queries, query, query_values, block, bounds, steps,
+                dense_queries, scratch, t, &query_rows[t, 0], best_scores[query],
+                &best_rows[query, 0], &n_found[query])
+            for k in range(queries.indptr[query], queries.indptr[query + 1]):
+                query_rows[t, queries.words[k]] = 0
 
 
-cdef void start_visit(
-    Queries queries, Py_ssize_t query, const floating[::1] query_values, Block block,
-    const floating[::1] values, const floating[::1] steps,
-    const floating[:, ::1] dense_queries, const floating[:, ::1] dense_items,
-    Scratch scratch, int t, const floating* query_row, floating[::1] best_scores,
-    int64_t* best_rows, int64_t* n_found,
+cdef Visit open_block(
+    Block block, const floating[::1] values, const uint8_t[::1] alive
 ) noexcept nogil:
+    """Return the part of the state that is equal for all queries."""
     cdef Visit v
-    cdef const floating* first = NULL
-    v.first_row, v.indptr, v.words = block.first_row, &block.indptr[0], NULL
+    v.first_row, v.n_items, v.zero = block.first_row, block.n_items, block.zero
+    v.alive, v.listed = &alive[block.first_row], NULL
+    v.indptr = &block.indptr[0]
+    v.words = v.values = NULL
     if values.shape[0] > 0:
-        v.words, first = &block.words[0], &values[0]
-    v.bounds, v.n_dense = NULL, dense_queries.shape[1]
-    v.low = v.high = 0
-    if v.n_dense > 0:
-        v.dense_items, v.dense_query = &dense_items[0, 0], &dense_queries[query, 0]
-    if block.has_bounds:
-        v.bounds = &block.bounds[query, block.first_bound]
-        v.low_bound = <float>block.ranges[query, 0]
-        v.bound_unit = block.ranges[query, 2]
-        v.low = v.low_bound * v.bound_unit + block.ranges[query, 3]
-        v.high = block.ranges[query, 1] * v.bound_unit + block.ranges[query, 3]
-    v.k = best_scores.shape[0]
-    v.excluded_begin = queries.excluded_start[query]
-    v.excluded_end = queries.excluded_start[query + 1]
-    v.best_rows, v.n_found, v.share = best_rows, n_found, &queries.share[query]
-    v.n_items = <int32_t>(block.indptr.shape[0] - 1)
+        v.words, v.values = &block.words[0], &values[0]
     v.places = &block.places[0] if block.places.shape[0] > 0 else NULL
     v.codes = &block.codes[0] if block.codes.shape[0] > 0 else NULL
     v.rows = &block.rows[0, 0] if block.rows.shape[0] > 0 else NULL
+    v.n_dense, v.bounds = 0, NULL
+    v.low = v.high = 0
+    v.next_list = v.n_picks = v.n_walked = v.n_summed = 0
+    return v
+
+
+cdef Py_ssize_t take_listed(Visit* v, const int64_t[::1] listed) noexcept nogil:
+    """Set the listed rows of a block, which are the first ones; return their number."""
+    cdef int64_t stop = v.first_row + v.n_items
+    v.n_listed = 0
+    while v.n_listed < listed.shape[0] and listed[v.n_listed] < stop:
+        v.n_listed += 1
+    if v.n_listed > 0:
+        v.listed = &listed[0]
+    return v.n_listed
+
+
+cdef void start_visit(
+    Visit v, Queries queries, Py_ssize_t query, const floating[::1] query_values,
+    Block block, Bounds bounds, const floating[::1] steps,
+    const floating[:, ::1] dense_queries, Scratch scratch, int t,
+    const floating* query_row, floating[::1] best_scores, int64_t* best_rows,
+    int64_t* n_found,
+) noexcept nogil:
+    """Update the heap of one query with the items of a block."""
+    if v.n_dense > 0:
+        v.dense_query = &dense_queries[query, 0]
+    if bounds is not None:
+        v.bounds = &bounds.bounds[query, bounds.first]
+        v.low_bound = <float>bounds.ranges[query, 0]
+        v.bound_unit = bounds.ranges[query, 2]
+        v.low = v.low_bound * v.bound_unit + bounds.ranges[query, 3]
+        v.high = bounds.ranges[query, 1] * v.bound_unit + bounds.ranges[query, 3]
+    v.k = best_scores.shape[0]
+    v.excluded = &queries.excluded[0]
+    v.excluded_begin = queries.excluded_start[query]
+    v.excluded_end = queries.excluded_start[query + 1]
+    v.best_rows, v.n_found, v.share = best_rows, n_found, &queries.share[query]
     v.sums, v.marks = &scratch.sums[t, 0], &scratch.marks[t, 0]
     v.found, v.candidates = &scratch.found[t, 0], &scratch.candidates[t, 0]
     v.pick_sums, v.picks = &scratch.pick_sums[t, 0], &scratch.picks[t, 0]
     v.lists = &scratch.lists[t, 0]
-    v.next_list = v.n_picks = v.n_walked = v.n_summed = 0
     v.n_lists = list_postings(
         queries.indptr[query], queries.indptr[query + 1], queries.words, query_values,
         block, steps, v.lists)
-    if block.is_listed:
-        visit_listed(&v, block, first, queries.excluded, query_row, &best_scores[0])
-    else:
-        visit(&v, block, first, queries.excluded, query_row, &best_scores[0])
+    visit(&v, query_row, &best_scores[0])
 
 
 cdef Py_ssize_t list_postings(
@@ -217,7 +256,7 @@ cdef Py_ssize_t list_postings(
 ) noexcept nogil:
     """Set the lists of a query, in the order of its words; return their number."""
     cdef Py_ssize_t n_lists = 0, row = 0
-    cdef int32_t word, n_items = <int32_t>block.rows.shape[1], zero = block.zero
+    cdef int32_t word, n_items = block.n_items, zero = block.zero
     cdef int64_t k
     cdef double gain
     cdef List* made
@@ -249,8 +288,7 @@ cdef Py_ssize_t list_postings(
 
 
 cdef void visit(
-    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
-    const floating* query, floating* best_scores,
+    Visit* v, const floating* query, floating* best_scores
 ) noexcept nogil:
     """Update the heap of one query with the items of a block.
 
@@ -261,79 +299,123 @@ cdef void visit(
     among the k best. The other items are scored in descending order of a, which raises
     t.
     """
-    cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1), place
     cdef bint is_first = v.n_found[0] < v.k
     cdef Py_ssize_t n_candidates
-    cdef int64_t one
-    if not bound(
-        v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
+    if reads_few(v) or not bound(
+        v, FLT_EPSILON if floating is float else DBL_EPSILON,
         FLT_MIN if floating is float else DBL_MIN,
     ):
-        # The sums would be equal for all items, so all items are scored.
-        for place in range(n_items):
-            if is_eligible(v, place, block, excluded):
-                one = place
-                score_rows(v, 1, &one, values, query, best_scores)
+        score_all(v, query, best_scores)
         return
     if not is_first and v.high + v.lists[0].rest + v.margin < best_scores[0]:
         return
-    begin_sums(v, n_items)
+    begin_sums(v, v.n_items)
     if is_first:
         # After the first half of the possible gain, the sums show which items are
         # likely to score high.
         walk_down_to(v, v.lists[0].rest / 2.0)
-        pick(v, block, excluded)
-        score_rows(v, v.n_picks, v.picks, values, query, best_scores)
+        pick(v)
+        score_rows(v, v.n_picks, v.picks, query, best_scores)
     if v.n_found[0] == v.k:
         walk_down_to(v, v.share[0] * (best_scores[0] - v.low))
     leave_picks(v)
     if is_first and v.bounds != NULL:
         # Sums with all words are more exact. Score the largest ones first: a high k-th
         # score leaves few candidates.
-        pick(v, block, excluded)
-        score_rows(v, v.n_picks, v.picks, values, query, best_scores)
+        pick(v)
+        score_rows(v, v.n_picks, v.picks, query, best_scores)
         leave_picks(v)
-    if v.bounds == NULL and find_limit(v, best_scores[0]) <= v.origin:
-        take_wordless(v, block, excluded, best_scores)
-    n_candidates = prune(v, find_limit(v, best_scores[0]), block, excluded)
+    if v.bounds == NULL and v.listed == NULL and (
+        find_limit(v, best_scores[0]) <= v.origin
+    ):
+        take_wordless(v, best_scores)
+    n_candidates = prune(v, find_limit(v, best_scores[0]))
     if v.bounds == NULL:
-        score_candidates(v, n_candidates, block, values, query, best_scores)
+        score_candidates(v, n_candidates, query, best_scores)
     else:
-        score_hybrid(v, n_candidates, values, query, best_scores)
+        score_hybrid(v, n_candidates, query, best_scores)
     if v.n_summed > v.n_walked // 2:
         v.share[0] = min(v.share[0], max(v.share[0] * 0.8, 0.05))
     elif v.n_summed < v.n_walked // 32:
         v.share[0] = min(v.share[0] * 1.25, 0.9)
 
 
-cdef void pick(Visit* v, Block block, const int64_t[::1] excluded) noexcept nogil:
+cdef inline bint reads_few(const Visit* v) noexcept nogil:
+    """Return whether reading the listed items takes less time than their sums."""
+    cdef int64_t cost = 0
+    cdef Py_ssize_t i
+    if v.listed == NULL:
+        return False
+    for i in range(v.n_lists):
+        cost += v.lists[i].cost
+    return v.n_dense > 0 or (
+        cost > v.n_listed * (MISS + v.indptr[v.n_items] // v.n_items))
+
+
+cdef void score_all(
+    Visit* v, const floating* query, floating* best_scores
+) noexcept nogil:
+    """Score all items, or all listed items, without sums."""
+    cdef int64_t[N_GROUP] group
+    cdef Py_ssize_t n = v.n_items if v.listed == NULL else v.n_listed, n_group = 0, i
+    cdef int32_t place
+    for i in range(n):
+        place = <int32_t>(i if v.listed == NULL else v.listed[i] - v.first_row)
+        if is_eligible(v, place):
+            fetch_row(v, place, query)
+            group[n_group] = place
+            n_group += 1
+        if n_group == N_GROUP or i == n - 1:
+            score_rows(v, n_group, group, query, best_scores)
+            n_group = 0
+
+
+cdef void pick(Visit* v) noexcept nogil:
     """Find the positions of the k largest sums."""
-    cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1)
-    cdef int32_t first = 0, n_large, place, i
-    cdef int64_t n_picks = 0
+    cdef int32_t first = 0, n_large
+    v.n_picks = 0
+    if v.listed != NULL:
+        n_large = find_listed(v, DONE + 1)
+        push_picks(v, 0, n_large)
+        return
+    while first < v.n_items:
+        n_large = find_sums(
+            v.sums + first, min(STEP, v.n_items - first),
+            <uint16_t>(v.pick_sums[0] + 1) if v.n_picks == v.k else DONE + 1, v.found)
+        push_picks(v, first, n_large)
+        first += STEP
+
+
+cdef inline void push_picks(Visit* v, int32_t first, int32_t n_large) noexcept nogil:
+    """Push the items that were found onto the heap of picks."""
     # Local copies, because the compiler would read the fields again after each push.
     cdef Py_ssize_t k = v.k
     cdef const uint16_t* sums = v.sums
-    cdef int32_t* found = v.found
+    cdef const int32_t* found = v.found
     cdef float* pick_sums = v.pick_sums
     cdef int64_t* picks = v.picks
-    while first < n_items:
-        n_large = find_sums(
-            sums + first, min(STEP, n_items - first),
-            <uint16_t>(pick_sums[0] + 1) if n_picks == k else DONE + 1, found)
-        for i in range(n_large):
-            place = first + found[i]
-            if is_eligible(v, place, block, excluded):
-                push(pick_sums, picks, &n_picks, k, <float>sums[place], <int64_t>place)
-        first += STEP
+    cdef int64_t n_picks = v.n_picks
+    cdef int32_t place, i
+    for i in range(n_large):
+        place = first + found[i]
+        if is_eligible(v, place):
+            push(pick_sums, picks, &n_picks, k, <float>sums[place], <int64_t>place)
     v.n_picks = n_picks
 
 
-cdef void take_wordless(
-    Visit* v, Block block, const int64_t[::1] excluded, floating* best_scores
-) noexcept nogil:
+cdef inline int32_t find_listed(Visit* v, int32_t limit) noexcept nogil:
+    """Find the listed items whose sum is at least `limit`; return their number."""
+    cdef int32_t n_large = 0
+    cdef Py_ssize_t i
+    for i in range(v.n_listed):
+        v.found[n_large] = <int32_t>(v.listed[i] - v.first_row)
+        n_large += v.sums[v.found[n_large]] >= limit
+    return n_large
+
+
+cdef void take_wordless(Visit* v, floating* best_scores) noexcept nogil:
     """Push items without a word of the query, which score 0; read all lists."""
-    cdef int32_t n_items = <int32_t>(block.indptr.shape[0] - 1), place
+    cdef int32_t n_items = v.n_items, place
     cdef Py_ssize_t i
     for place in range(n_items):
         v.marks[place] = IS_DONE if v.sums[place] == DONE else 0
@@ -342,29 +424,25 @@ cdef void take_wordless(
         mark_list(v, &v.lists[i])
     v.next_list = v.n_lists
     for place in range(n_items):
-        if not v.marks[place] and is_eligible(v, place, block, excluded):
+        if not v.marks[place] and is_eligible(v, place):
             push(
                 best_scores, v.best_rows, v.n_found, v.k, <floating>0,
-                block.first_row + place)
+                v.first_row + place)
         if not v.marks[place] or v.marks[place] & IS_DONE:
             v.sums[place] = DONE
 
 
-cdef Py_ssize_t prune(
-    Visit* v, int32_t limit, Block block, const int64_t[::1] excluded
-) noexcept nogil:
+cdef Py_ssize_t prune(Visit* v, int32_t limit) noexcept nogil:
     """Find the items whose sum is at least `limit`; return their number."""
     cdef Py_ssize_t n_candidates = 0, i
     cdef int32_t n_large = 0, place
-    if block.is_listed:
-        for i in range(block.listed.shape[0]):
-            v.found[n_large] = <int32_t>block.listed[i]
-            n_large += v.sums[block.listed[i]] >= limit
+    if v.listed != NULL:
+        n_large = find_listed(v, limit)
     elif limit <= 65535:
         n_large = find_sums(v.sums, v.n_items, <uint16_t>limit, v.found)
     for i in range(n_large):
         place = v.found[i]
-        if is_eligible(v, place, block, excluded):
+        if is_eligible(v, place):
             prefetch(&v.indptr[place])
             v.candidates[n_candidates].sum = v.sums[place]
             v.candidates[n_candidates].place = place
@@ -373,8 +451,7 @@ cdef Py_ssize_t prune(
 
 
 cdef void score_candidates(
-    Visit* v, Py_ssize_t n_candidates, Block block, const floating* values,
-    const floating* query, floating* best_scores,
+    Visit* v, Py_ssize_t n_candidates, const floating* query, floating* best_scores
 ) noexcept nogil:
     """Score candidates, largest sum first, until the others are not among the best."""
     cdef int64_t[N_GROUP] group
@@ -387,65 +464,17 @@ cdef void score_candidates(
         while n_candidates > 0 and n_group < N_GROUP:
             place = v.candidates[0].place
             group[n_group] = place
-            fetch_row(v, place, values)
-            v.n_summed += MISS + block.indptr[place + 1] - block.indptr[place]
+            fetch_row(v, place, query)
+            v.n_summed += MISS + v.indptr[place + 1] - v.indptr[place]
             n_group += 1
             n_candidates -= 1
             sink(v.candidates, n_candidates, 0, v.candidates[n_candidates])
-        score_rows(v, n_group, group, values, query, best_scores)
+        score_rows(v, n_group, group, query, best_scores)
 
 
-cdef void visit_listed(
-    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
-    const floating* query, floating* best_scores,
-) noexcept nogil:
-    """Update the heap of one query with the listed items of a block.
-
-    Postings are read only if this takes less time than reading the listed items.
-    """
-    cdef int64_t n_listed = block.listed.shape[0], cost = 0
-    cdef Py_ssize_t i
-    for i in range(v.n_lists):
-        cost += v.lists[i].cost
-    if v.n_dense > 0 or cost > n_listed * (
-        MISS + block.indptr[v.n_items] // v.n_items
-    ) or not bound(
-        v, block.zero, FLT_EPSILON if floating is float else DBL_EPSILON,
-        FLT_MIN if floating is float else DBL_MIN,
-    ):
-        score_listed(v, block, values, excluded, query, best_scores)
-        return
-    begin_sums(v, v.n_items)
-    walk_down_to(v, v.share[0] * best_scores[0] if v.n_found[0] == v.k else 0.0)
-    score_candidates(
-        v, prune(v, find_limit(v, best_scores[0]), block, excluded), block, values,
-        query, best_scores)
-
-
-cdef void score_listed(
-    Visit* v, Block block, const floating* values, const int64_t[::1] excluded,
-    const floating* query, floating* best_scores,
-) noexcept nogil:
-    """Score the listed items, without sums."""
-    cdef int64_t[N_GROUP] group
-    cdef Py_ssize_t n_group = 0, i
-    cdef int32_t place
-    for i in range(block.listed.shape[0]):
-        place = <int32_t>block.listed[i]
-        if is_eligible(v, place, block, excluded):
-            fetch_row(v, place, values)
-            group[n_group] = place
-            n_group += 1
-        if n_group == N_GROUP or i == block.listed.shape[0] - 1:
-            score_rows(v, n_group, group, values, query, best_scores)
-            n_group = 0
-
-
-cdef inline bint is_eligible(
-    const Visit* v, int32_t place, Block block, const int64_t[::1] excluded
-) noexcept nogil:
-    return block.alive[place] and not is_listed(
-        block.first_row + place, &excluded[0], v.excluded_begin, v.excluded_end)
+cdef inline bint is_eligible(const Visit* v, int32_t place) noexcept nogil:
+    return v.alive[place] and not is_listed(
+        v.first_row + place, v.excluded, v.excluded_begin, v.excluded_end)
 
 
 def finish_search(

@@ -39,9 +39,10 @@ cdef inline floating add_dense(
 
 
 cdef inline void fetch_row(
-    const Visit* v, int64_t place, const floating* values
+    const Visit* v, int64_t place, const floating* query
 ) noexcept nogil:
-    """Prefetch the sparse part of an item."""
+    """Prefetch the sparse part of an item, whose values have the type of the query."""
+    cdef const floating* values = <const floating*>v.values
     cdef int32_t k
     for k in range(v.indptr[place], v.indptr[place + 1], 16):
         prefetch(&v.words[k])
@@ -51,8 +52,8 @@ cdef inline void fetch_row(
 
 
 cdef inline void score_rows(
-    Visit* v, Py_ssize_t n, const int64_t* places, const floating* values,
-    const floating* query, floating* best_scores,
+    Visit* v, Py_ssize_t n, const int64_t* places, const floating* query,
+    floating* best_scores,
 ) noexcept nogil:
     """Score items exactly, and push them onto the heap of the best.
 
@@ -64,12 +65,13 @@ cdef inline void score_rows(
     # Local copies, because the compiler would read the fields again after each push.
     cdef const int32_t* indptr = v.indptr
     cdef const int32_t* words = v.words
+    cdef const floating* values = <const floating*>v.values
     cdef int32_t[N_LANES] begin
     cdef int32_t[N_LANES] end
     cdef floating[N_LANES] total
     while first < n:
         for lane in range(first + N_LANES, min(first + 2 * N_LANES, n)):
-            fetch_row(v, places[lane], values)
+            fetch_row(v, places[lane], query)
         n_common = INT32_MAX
         for lane in range(N_LANES):
             begin[lane], end[lane], total[lane] = 0, 0, 0
@@ -92,8 +94,7 @@ cdef inline void score_rows(
 
 
 cdef inline void score_hybrid(
-    Visit* v, Py_ssize_t n_candidates, const floating* values, const floating* query,
-    floating* best_scores,
+    Visit* v, Py_ssize_t n_candidates, const floating* query, floating* best_scores
 ) noexcept nogil:
     """Score candidates with a dense part, in rounds by their sums."""
     cdef int32_t turn, limit, least, top = 0
@@ -112,12 +113,12 @@ cdef inline void score_hybrid(
                 v.candidates[n_left] = v.candidates[i]
                 n_left += 1
         n_candidates = n_left
-        score_round(v, n_now, limit, values, query, best_scores)
+        score_round(v, n_now, limit, query, best_scores)
 
 
 cdef inline void score_round(
-    Visit* v, Py_ssize_t n, int32_t limit, const floating* values,
-    const floating* query, floating* best_scores,
+    Visit* v, Py_ssize_t n, int32_t limit, const floating* query,
+    floating* best_scores,
 ) noexcept nogil:
     """Score the items that were found; sparse parts only of those that may be best."""
     cdef Py_ssize_t i, n_bytes = v.n_dense * sizeof(floating)
@@ -132,7 +133,7 @@ cdef inline void score_round(
         v.n_summed += MISS
         if v.n_found[0] < v.k or is_likely(v, place, best_scores[0]):
             v.n_summed += MISS + v.indptr[place + 1] - v.indptr[place]
-            score_rows(v, 1, &place, values, query, best_scores)
+            score_rows(v, 1, &place, query, best_scores)
             limit = find_limit(v, best_scores[0])
 
 

@@ -144,12 +144,12 @@ def test_bounds_of_outliers_are_close(rng, monkeypatch):
     X = rng.standard_normal((3_001, 100)).astype(np.float32)
     X[1_500] *= 50
     items = HybridItems(sparse.csr_array(X[1:]), is_dense=np.arange(100) >= 10)
-    ((rows, block),) = items._dense._read()
+    ((_, block),) = items._dense._read()
     outliers = block[-1]
     assert 1_499 in outliers
-    dense, bounds, _, ranges = items._bound_dense(X[:1, 10:].copy())(rows, False)
+    dense, found = items._find_dense(X[:1, 10:].copy())(items._open()[0], False)
     scores = dense @ X[0, 10:]
-    _, top, unit, error = ranges[0]
+    bounds, (_, top, unit, error) = np.asarray(found.bounds), found.ranges[0]
     assert (bounds[0, :3_000] * unit + error >= scores).all()
     assert bounds[0, :3_000].max() == top
     assert_allclose(bounds[0, outliers] * unit, scores[outliers], rtol=1e-4)
