@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 from scipy import sparse
 
-from sklearn_simlearn.feature_extraction._decode import decode
+from sklearn_simlearn.feature_extraction._decode import decode, read_header
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._forms import find_form, list_steps
 from sklearn_simlearn.serve import _schemas as schemas
@@ -31,7 +31,7 @@ class Reader:
     index : SimilarityIndex
 
     max_pixels : int
-        Largest number of pixels of a photograph.
+        Largest number of pixels of all photographs of a request.
     """
 
     def __init__(self, index, max_pixels):
@@ -82,11 +82,19 @@ class Reader:
         return values
 
     def _read_photograph(self, values):
-        pixels = []
+        pixels, n_pixels = [], 0
+        options = {"mode": "rgb", "max_size": None, "max_pixels": self._max_pixels}
         for number, data in enumerate(values):
             try:
-                options = {"mode": "rgb", "max_size": None}
-                pixels.append(decode(data, max_pixels=self._max_pixels, **options))
+                header = read_header(data)
+                n_pixels += header.width * header.height
+                if n_pixels > self._max_pixels:
+                    raise ValueError(
+                        f"has {header.width} x {header.height} pixels, but all "
+                        f"photographs of a request may have {self._max_pixels}. Send "
+                        "fewer or smaller photographs"
+                    )
+                pixels.append(decode(data, **options))
             except ValueError as error:
                 raise ValueError(f"Photograph {number} {error}.") from None
         return pixels
@@ -145,10 +153,14 @@ def _read_column(name, n_features):
 
 def _as_frame(rows, like):
     """Return records as a frame of pandas or polars with the types of another one."""
-    if hasattr(like, "astype"):
-        frame = type(like)(rows, columns=list(like.columns))
-        return frame.astype(like.dtypes.to_dict())
-    return type(like)(rows, schema=like.schema)
+    try:
+        if hasattr(like, "astype"):
+            frame = type(like)(rows, columns=list(like.columns))
+            return frame.astype(like.dtypes.to_dict())
+        return type(like)(rows, schema=like.schema)
+    except Exception as error:
+        # pandas and polars raise errors of many types.
+        raise ValueError(f"A value has the wrong type: {error}.") from error
 
 
 def join(parts):
@@ -179,12 +191,8 @@ def as_metadata(rows, like):
             raise ValueError(
                 f"metadata must have the columns {names}; got {sorted(row)}."
             )
-    try:
-        if isinstance(like, np.ndarray):
-            return np.array(
-                [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
-            )
-        return _as_frame(rows, like)
-    except Exception as error:
-        # pandas and polars raise errors of many types.
-        raise ValueError(f"metadata has values of the wrong type: {error}.") from error
+    if isinstance(like, np.ndarray):
+        return np.array(
+            [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
+        )
+    return _as_frame(rows, like)

@@ -34,6 +34,9 @@ X = RNG.normal(size=(50, 8))
 COUNTS = sparse.csr_array(RNG.poisson(0.3, size=(50, 20)).astype(float))
 TEXTS = [f"word{i} topic{i % 5} common" for i in range(50)]
 METADATA = [{"lang": "de" if i % 2 else "en", "year": 2000 + i} for i in range(50)]
+DEEP: list = []
+for _ in range(800):
+    DEEP = [DEEP]
 TOKEN = "secret"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -185,6 +188,8 @@ def test_records(frame):
     assert results[0]["text"] == TEXTS[results[0]["id"]]
     answer = ask(index, {"queries": [{"record": {"text": "a"}}]}, 422)
     assert "must have the columns" in answer["error"]
+    for wrong in ({"a": "text"}, {"a": [1]}, {"text": 3, "a": "text"}):
+        ask(index, {"queries": [{"record": record | wrong}]}, 422)
 
 
 def test_filters_and_exclusions(client):
@@ -355,6 +360,7 @@ def test_names_of_files_are_not_served(tmp_path):
         ({"queries": [{"text": "a"}], "k": 10**30}, 422, "k"),
         ({"queries": [{"text": "a"}], "k": 2.5}, 422, "not an integer"),
         ({"queries": [{"text": "a"}] * 101}, 422, "at most 100"),
+        ({"queries": [{"text": "a"}], "exclude": ["n1"] * 101}, 422, "at most 100"),
         ({"queries": [{"text": "a"}], "more": 1}, 422, "unknown field"),
         ({"queries": [{"id": "unknown"}]}, 404, "no item"),
         ({"queries": [{"id": 10**30}]}, 422, "ids"),
@@ -447,6 +453,15 @@ def test_headers_for_browsers(client):
         assert "access-control-allow-origin" not in headers
 
 
+def test_headers_of_a_fault(texts, monkeypatch):
+    monkeypatch.setattr(_app.ServedIndex, "search", lambda *args: 1 / 0)
+    with TestClient(create_app(texts), raise_server_exceptions=False) as client:
+        body = {"queries": [{"text": "a"}]}
+        response = client.post("/indexes/texts/search", json=body)
+        assert response.status_code == 500
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -523,6 +538,7 @@ def test_changes_are_durable(client, texts):
         ([{"id": "x", "text": "a"}, {"text": "a"}], "must have ids, or none"),
         ([{"id": 3, "text": "a", "metadata": {}}], "ids of this index are strings"),
         ([{"id": "x", "text": "a", "metadata": {}}] * 2, "unique"),
+        ([{"id": "x", "text": "a", "metadata": {"deep": DEEP}}], "recursion"),
         ([], "length >= 1"),
     ],
 )
@@ -583,6 +599,14 @@ def test_without_a_token_the_service_is_read_only(texts, action, body):
     assert not list(texts.rglob(f"{JOURNAL}*"))
 
 
+def test_a_token_of_other_letters(texts):
+    token = "gehéim ключ"
+    with TestClient(create_app(texts, token=token)) as client:
+        for given, status in ((token, 200), ("gehéim", 401)):
+            headers = {"Authorization": f"Bearer {given}".encode()}
+            post(client, "texts/remove", {"ids": ["n1"]}, status, headers=headers)
+
+
 def test_one_service_writes(texts):
     with (
         TestClient(create_app(texts, token=TOKEN)),
@@ -600,6 +624,9 @@ def test_bad_services(texts, tmp_path):
         create_app(fit(X).fit(X), token=TOKEN)
     with pytest.raises(ValueError, match="not a saved index"):
         create_app({"a": texts, "b": tmp_path}, token=TOKEN)
+    for name in ("", "a/b", 3):
+        with pytest.raises(ValueError, match="Names of indexes must be strings"):
+            create_app({name: texts})
     # The folder is not locked after an error.
     with TestClient(create_app(texts, token=TOKEN)):
         pass
