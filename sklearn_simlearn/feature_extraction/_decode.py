@@ -255,6 +255,9 @@ def _read_jpeg(data):
             break
         (length,) = struct.unpack_from(">H", data, position)
         if marker in _FRAMES:
+            if size is not None:
+                # A decoder may read another frame than the one that is checked here.
+                raise ValueError("is damaged: it is a JPEG with several frames")
             height, width = struct.unpack_from(">HH", data, position + 3)
             size = width, height
         position += length
@@ -335,19 +338,20 @@ def _read_orientation(exif):
 
 
 def _read_tags(data):
-    """Return the numbers in the first directory of a TIFF file.
+    """Return the unsigned numbers in the first directory of a TIFF file.
 
-    If a tag is repeated, the first one counts, as in libtiff.
+    If a tag is repeated, the first one counts, as in libtiff, even if its value has
+    another type and is left out.
     """
     order = _TIFF[data[:4]]
     (start,) = struct.unpack_from(order + "I", data, 4)
     (n_tags,) = struct.unpack_from(order + "H", data, start)
-    tags = {}
+    tags, seen = {}, set()
     for i in range(n_tags):
         place = start + 2 + 12 * i
         tag, type_, count = struct.unpack_from(order + "HHI", data, place)
-        if count == 1 and type_ in (3, 4):
+        if count == 1 and type_ in (3, 4) and tag not in seen:
             form = "H" if type_ == 3 else "I"
-            (value,) = struct.unpack_from(order + form, data, place + 8)
-            tags.setdefault(tag, value)
+            (tags[tag],) = struct.unpack_from(order + form, data, place + 8)
+        seen.add(tag)
     return tags
