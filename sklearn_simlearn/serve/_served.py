@@ -120,10 +120,11 @@ class ServedIndex:
             with before._changing():
                 if not force and read_generation(self._folder) == self._generation:
                     return
+                self._load()
                 if before._journal is not None:
                     before._journal.close()
-                self._load()
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Any error would end the task that watches the folders.
             logger.error("%s was not loaded again: %s", self.name, error)
         else:
             logger.info("%s was loaded again: %d items", self.name, len(self.index))

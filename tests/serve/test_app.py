@@ -23,6 +23,8 @@ from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._journal import JOURNAL
 from sklearn_simlearn.reranking import QueryExpansion
 from sklearn_simlearn.serve import Limits, _app, create_app
+from sklearn_simlearn.serve import _messages as messages
+from sklearn_simlearn.serve._served import ServedIndex
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BM25Similarity,
@@ -668,6 +670,28 @@ def test_the_watch(texts, monkeypatch):
         time.sleep(0.2)
         post(client, "texts/search", {"queries": [{"text": "word1"}]})
         post(client, "texts/remove", {"ids": ["b"]}, 409, headers=HEADERS)
+
+
+def test_a_reload_that_fails(texts, caplog):
+    """Check that changes go on if the folder is damaged for a while."""
+    served = ServedIndex("texts", texts, is_writable=True, max_pixels=1)
+    (ids,) = texts.glob("arrays-*/ids.npy")
+    whole = ids.read_bytes()
+    ids.write_bytes(whole[:-1])
+    served.refresh(force=True)
+    ids.write_bytes(whole)
+    assert served.remove(messages.Ids(["n1"])).n_items == 49
+    assert SimilarityIndex.load(texts).n_items_ == 49
+    # A journal of another program.
+    fit(TEXTS, store_items=True).fit(TEXTS[:5]).save(texts)
+    (arrays,) = texts.glob("arrays-*")
+    (arrays / JOURNAL).write_bytes(b"not a database" * 1000)
+    served.refresh()
+    assert "was not loaded again: The journal" in caplog.messages[-1]
+    (arrays / JOURNAL).unlink()
+    served.refresh()
+    assert len(served.index) == 5
+    served.close()
 
 
 # -- the description --
