@@ -482,7 +482,8 @@ def _checksum(content):
 def _is_storable(dtype):
     if dtype.fields is not None:
         return all(_is_storable(field[0]) for field in dtype.fields.values())
-    return dtype.subdtype is None and dtype.kind in KINDS
+    # NumPy allocates a character per value of a string type without characters.
+    return dtype.subdtype is None and dtype.kind in KINDS and dtype.itemsize > 0
 
 
 class DamagedError(ValueError):
