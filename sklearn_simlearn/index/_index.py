@@ -256,7 +256,7 @@ class SimilarityIndex(
             n_results = index._read_sets(groups, num_samples(X)).n_sets
             allowed = read_filter(filter, state.ids, state.metadata, n_results)
         restriction = {"groups": groups, "exclude": exclude, "allowed": allowed}
-        if index.rerank or state.lost_steps:
+        if (index.rerank or state.lost_steps) and state.n_items:
             steps = self._find_steps(index)
             scores, rows = search_again(
                 index, steps, X, k, features=features, **restriction
