@@ -8,13 +8,14 @@ and damaged files, and the orientation of pictures with transparency.
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sklearn_simlearn._core.optional import import_optional
+from sklearn_simlearn._core.threads import ProcessContext
 
 # Largest size of a file in bytes.
 MAX_FILE = 2**30
@@ -141,17 +142,15 @@ def scale_to_square(pixels: np.ndarray, size: int) -> np.ndarray:
     return cv2.resize(pixels, (size, size), interpolation=how)
 
 
-@contextmanager
-def quiet_decoder() -> Iterator[None]:
-    """Suppress the messages of OpenCV."""
-    cv2 = import_optional("cv2", "vision", "Reading images")
-    logging = cv2.utils.logging
+def _silence() -> Callable[[], object]:
+    logging = import_optional("cv2", "vision", "Reading images").utils.logging
     before = logging.getLogLevel()
     logging.setLogLevel(logging.LOG_LEVEL_SILENT)
-    try:
-        yield
-    finally:
-        logging.setLogLevel(before)
+    return partial(logging.setLogLevel, before)
+
+
+# Context that suppresses the messages of OpenCV.
+quiet_decoder = ProcessContext(_silence)
 
 
 def _as_bytes(array):
