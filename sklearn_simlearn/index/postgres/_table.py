@@ -125,8 +125,6 @@ class Table:
             )
         )
         self.copy(cursor, ids, rows, columns, into=STAGED)
-        # Rows are inserted in the order of their ids. Otherwise, two clients that
-        # replace the same items in different orders could deadlock.
         # A column without values has no type, but NULL has any type.
         values = [
             sql.NULL
@@ -134,6 +132,8 @@ class Table:
             else sql.Identifier(name)
             for name, column in columns.items()
         ]
+        # Rows are inserted in the order of their ids. Otherwise, two clients that
+        # replace the same items in different orders could deadlock.
         insert = self._sql(
             "INSERT INTO {table} ({names}) SELECT {values} FROM {staged} ORDER BY {id}",
             names=self._names(columns),
