@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
+
+from sklearn_simlearn._core import npy_header
 
 FORMAT = "sklearn_simlearn.index"
 VERSION = 1
@@ -34,11 +35,6 @@ BLOCK = 2**22
 
 # Kinds of numbers, texts and dates that are stored; `object` would need pickle.
 KINDS = "biufUmM"
-
-# NumPy reads the headers of .npy files with Python's parser. In Python 3.11, the parser
-# fails with "AST constructor recursion depth mismatch" if another thread parses at the
-# same time.
-_ONE_PARSER = threading.Lock()
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
@@ -305,15 +301,9 @@ class _File:
 
     def as_array(self):
         """Return the array of an .npy file; raise unless it is valid."""
-        head = io.BytesIO(self.bytes[:10_100].tobytes())
+        head = io.BytesIO(self.bytes[: npy_header.MAX_HEADER].tobytes())
         try:
-            version = npy.read_magic(head)
-            read = {
-                (1, 0): npy.read_array_header_1_0,
-                (2, 0): npy.read_array_header_2_0,
-            }[version]
-            with _ONE_PARSER:
-                shape, is_fortran, dtype = read(head)
+            shape, is_fortran, dtype = npy_header.read_header(head)
         except Exception as error:
             # The parser raises errors of many types if the bytes are not a header.
             raise damaged(f"{self.name} is not an .npy file") from error
@@ -482,7 +472,8 @@ def _checksum(content):
 def _is_storable(dtype):
     if dtype.fields is not None:
         return all(_is_storable(field[0]) for field in dtype.fields.values())
-    return dtype.subdtype is None and dtype.kind in KINDS
+    # NumPy allocates a character per value of a string type without characters.
+    return dtype.subdtype is None and dtype.kind in KINDS and dtype.itemsize > 0
 
 
 class DamagedError(ValueError):

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import ClassVar
 
 from joblib import effective_n_jobs
 from threadpoolctl import OpenBLASController
@@ -34,44 +34,66 @@ def release_openblas() -> None:
         OpenBLASController.clear_controlling_thread(force=True)
 
 
-class _BlasLimit:
-    """The limit of BLAS threads, which applies to the whole process.
+class ProcessContext:
+    """Context that changes a setting of the whole process.
 
-    The first thread that needs the limit sets it, and the last one restores the
+    The first thread that needs the setting changes it, and the last one restores the
     previous value. If each thread did so separately, a thread that ends between others
-    would leave the limit in place.
+    would leave the change in place.
+
+    Parameters
+    ----------
+    change : callable
+        Function that changes the setting. It returns a function that restores the
+        previous value.
     """
 
-    def __init__(self) -> None:
+    _all: ClassVar[list["ProcessContext"]] = []
+
+    def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
+        self._change = change
+        self._forget()
+        self._all.append(self)
+
+    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._n_users = 0
-        self._limiter: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
             if self._n_users == 0:
-                release_openblas()
-                controller = get_threadpool_controller()
-                self._limiter = controller.limit(limits=1, user_api="blas")
+                self._restore = self._change()
             self._n_users += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._n_users -= 1
             if self._n_users == 0:
-                release_openblas()
-                self._limiter.restore_original_limits()
-                release_openblas()
+                self._restore()
 
-    def forget(self) -> None:
+    @classmethod
+    def forget_all(cls) -> None:
         """Start again in a forked process, which has no other threads."""
-        self.__init__()  # type: ignore[misc]
+        for context in cls._all:
+            context._forget()
 
 
-_BLAS_LIMIT = _BlasLimit()
+def _limit_blas() -> Callable[[], object]:
+    release_openblas()
+    limiter = get_threadpool_controller().limit(limits=1, user_api="blas")
+
+    def restore():
+        release_openblas()
+        limiter.restore_original_limits()
+        release_openblas()
+
+    return restore
 
 
-def one_blas_thread() -> _BlasLimit:
+_BLAS_LIMIT = ProcessContext(_limit_blas)
+
+
+def one_blas_thread() -> ProcessContext:
     """Return a context in which BLAS uses one thread and sums in a fixed order."""
     return _BLAS_LIMIT
 
@@ -79,7 +101,7 @@ def one_blas_thread() -> _BlasLimit:
 def _note_fork() -> None:
     global _is_fork
     _is_fork = True
-    _BLAS_LIMIT.forget()
+    ProcessContext.forget_all()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -213,7 +213,7 @@ def _add_serve(commands, run):
     for name, default, what in (
         ("body", 2**24, "bytes of a request"),
         ("k", 1000, "results per query"),
-        ("batch", 100, "queries or items per request"),
+        ("batch", 100, "queries, items or ids per request"),
         ("seconds", 30, "seconds per request"),
     ):
         serve.add_argument(

@@ -15,17 +15,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch
 
+from sklearn_simlearn._core.npy_header import MAX_HEADER, read_header
 from sklearn_simlearn._core.sklearn import Interval, validate_params
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
-
-# The longest header that NumPy parses, with the magic string and lengths before it.
-MAX_HEADER = 10_000 + np.lib.format.MAGIC_LEN + 4
-
-READ_HEADER = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 # Compression methods of numpy.savez and numpy.savez_compressed. zipfile does not limit
 # the memory of a step with other methods.
@@ -117,11 +110,7 @@ def load_npz(
     >>> shapes.data.shape, shapes.target
     ((3, 3), array(['disc', 'disc', 'square'], dtype='<U6'))
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Check the path.")
-    with path.open("rb") as file:
-        arrays = _Arrays(path, file, max_bytes)
+    with _open(path, max_bytes) as arrays:
         X = _read_samples(arrays)
         y = _read_target(arrays, require_target)
         query_mask = _read_query_mask(arrays)
@@ -140,6 +129,16 @@ def load_npz(
             "save one per sample",
         )
     return Bunch(data=X, target=y, query_mask=query_mask)
+
+
+@contextmanager
+def _open(path, max_bytes):
+    """Return a context with the arrays of a file."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
+    with path.open("rb") as file:
+        yield _Arrays(path, file, max_bytes)
 
 
 class _Arrays:
@@ -176,8 +175,7 @@ class _Arrays:
         if not head.getvalue().startswith(np.lib.format.MAGIC_PREFIX):
             self.fail(key, "is not a NumPy array", "write the file with numpy.savez")
         with self.damage_named(key), warnings.catch_warnings(action="ignore"):
-            version = np.lib.format.read_magic(head)
-            shape, is_fortran, dtype = READ_HEADER[version](head)
+            shape, is_fortran, dtype = read_header(head)
             n_bytes = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
             self.fail(
@@ -376,12 +374,8 @@ def load_named_vectors(
         ``find(side, ids)`` returns the vectors of some ids; `side` is "query" or
         "document". An unknown id raises an error.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Check the path.")
     sides = {}
-    with path.open("rb") as file:
-        arrays = _Arrays(path, file, max_bytes)
+    with _open(path, max_bytes) as arrays:
         for side in ("query", "document"):
             sides[side] = _read_named(arrays, f"{side}_ids", f"{side}_vectors")
     widths = {vectors.shape[1] for _, vectors in sides.values()}

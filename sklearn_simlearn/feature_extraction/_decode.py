@@ -8,13 +8,14 @@ and damaged files, and the orientation of pictures with transparency.
 import re
 import struct
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sklearn_simlearn._core.optional import import_optional
+from sklearn_simlearn._core.threads import ProcessContext
 
 # Largest size of a file in bytes.
 MAX_FILE = 2**30
@@ -141,17 +142,15 @@ def scale_to_square(pixels: np.ndarray, size: int) -> np.ndarray:
     return cv2.resize(pixels, (size, size), interpolation=how)
 
 
-@contextmanager
-def quiet_decoder() -> Iterator[None]:
-    """Suppress the messages of OpenCV."""
-    cv2 = import_optional("cv2", "vision", "Reading images")
-    logging = cv2.utils.logging
+def _silence() -> Callable[[], object]:
+    logging = import_optional("cv2", "vision", "Reading images").utils.logging
     before = logging.getLogLevel()
     logging.setLogLevel(logging.LOG_LEVEL_SILENT)
-    try:
-        yield
-    finally:
-        logging.setLogLevel(before)
+    return partial(logging.setLogLevel, before)
+
+
+# Context that suppresses the messages of OpenCV.
+quiet_decoder = ProcessContext(_silence)
 
 
 def _as_bytes(array):
@@ -255,6 +254,9 @@ def _read_jpeg(data):
             break
         (length,) = struct.unpack_from(">H", data, position)
         if marker in _FRAMES:
+            if size is not None:
+                # A decoder may read another frame than the one that is checked here.
+                raise ValueError("is damaged: it is a JPEG with several frames")
             height, width = struct.unpack_from(">HH", data, position + 3)
             size = width, height
         position += length
@@ -335,19 +337,20 @@ def _read_orientation(exif):
 
 
 def _read_tags(data):
-    """Return the numbers in the first directory of a TIFF file.
+    """Return the unsigned numbers in the first directory of a TIFF file.
 
-    If a tag is repeated, the first one counts, as in libtiff.
+    If a tag is repeated, the first one counts, as in libtiff, even if its value has
+    another type and is left out.
     """
     order = _TIFF[data[:4]]
     (start,) = struct.unpack_from(order + "I", data, 4)
     (n_tags,) = struct.unpack_from(order + "H", data, start)
-    tags = {}
+    tags, seen = {}, set()
     for i in range(n_tags):
         place = start + 2 + 12 * i
         tag, type_, count = struct.unpack_from(order + "HHI", data, place)
-        if count == 1 and type_ in (3, 4):
+        if count == 1 and type_ in (3, 4) and tag not in seen:
             form = "H" if type_ == 3 else "I"
-            (value,) = struct.unpack_from(order + form, data, place + 8)
-            tags.setdefault(tag, value)
+            (tags[tag],) = struct.unpack_from(order + form, data, place + 8)
+        seen.add(tag)
     return tags

@@ -238,7 +238,7 @@ class ImageSequence(Sequence):
             except (OSError, ValueError) as error:
                 return _explain(error)
 
-        with quiet_decoder():
+        with quiet_decoder:
             faults = self._in_parallel(find_fault, n_jobs, verbose, "check images")
             failures = {row: fault for row, fault in enumerate(faults) if fault}
         return type(self)(

@@ -193,6 +193,12 @@ class BlockVisterms(ClassNamePrefixFeaturesOutMixin, ImageTransformer):
         rng = check_random_state(self.random_state)
         seeds = rng.randint(np.iinfo(np.int32).max, size=2)
         pixels = list(self._map(images, _draw_pixels, "colours"))
+        n_pixels = sum(map(len, pixels))
+        if n_pixels < self.n_colors:
+            raise ValueError(
+                f"n_colors={self.n_colors} requires at least as many pixels; got "
+                f"{n_pixels}. Lower n_colors, or fit on more images."
+            )
         self.palette_ = self._learn(self.n_colors, pixels, seeds[0]).words_
         blocks = list(self._map(images, self._describe, "blocks"))
         self.vocabulary_ = self._learn(self.n_words, blocks, seeds[1])

@@ -34,8 +34,11 @@ NAMES_IN_FORMAT_0 = ("module_path", "function")
 PACKAGE = "sklearn_simlearn."
 
 # A file is not read if it expands to more than MAX_EXPANDED bytes plus MAX_RATIO times
-# its size. The vocabulary of a text pipeline expands to twelve times its size.
-MAX_EXPANDED, MAX_RATIO = 2**28, 20
+# its size. A vocabulary of words expands to 12 times its size, and a vocabulary of
+# pairs of words to 25 times. The part that is JSON has the smaller limit MAX_SCHEMA,
+# because it takes 25 times its size when it is parsed.
+MAX_EXPANDED, MAX_SCHEMA, MAX_RATIO = 2**28, 2**22, 50
+SCHEMA = "schema.json"
 
 
 def dump_estimator(estimator):
@@ -189,10 +192,12 @@ def _list_loaders(data):
     Raise if the file expands to a much larger size.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as file:
-        n_bytes = sum(part.file_size for part in file.infolist())
-        if n_bytes > MAX_EXPANDED + MAX_RATIO * len(data):
-            raise ValueError(f"{len(data)} bytes expand to {n_bytes}")
-        parts = [json.loads(file.read("schema.json"))]
+        whole = sum(part.file_size for part in file.infolist())
+        schema = file.getinfo(SCHEMA).file_size
+        for n_bytes, limit in ((whole, MAX_EXPANDED), (schema, MAX_SCHEMA)):
+            if n_bytes > limit + MAX_RATIO * len(data):
+                raise ValueError(f"{len(data)} bytes expand to {n_bytes}")
+        parts = [json.loads(file.read(SCHEMA))]
     loaders = {}
     while parts:
         part = parts.pop()

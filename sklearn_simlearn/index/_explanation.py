@@ -173,7 +173,8 @@ class ExplainMixin:
         given: Any = ids
         lists = [read_ids(np.atleast_1d(part)) for part in given]
         wanted, items = find_items(index, np.unique(np.concatenate(lists)))
-        blocks = index._encode_queries(X, sets, 16 * items.shape[1])
+        # Encodings of no items may have no columns.
+        blocks = index._encode_queries(X, sets, 16 * max(1, items.shape[1]))
         return explain_encoded(index, blocks, lists, wanted, items)
 
 

@@ -71,10 +71,14 @@ def read_records(records, like):
 
 def as_frame(rows, like):
     """Return records as a frame of pandas or polars with the types of another one."""
-    if hasattr(like, "astype"):
-        frame = type(like)(rows, columns=list(like.columns))
-        return frame.astype(like.dtypes.to_dict())
-    return type(like)(rows, schema=like.schema)
+    try:
+        if hasattr(like, "astype"):
+            frame = type(like)(rows, columns=list(like.columns))
+            return frame.astype(like.dtypes.to_dict())
+        return type(like)(rows, schema=like.schema)
+    except Exception as error:
+        # pandas and polars raise errors of many types.
+        raise ValueError(f"A value has the wrong type: {error}.") from error
 
 
 def _holds(table, kind):

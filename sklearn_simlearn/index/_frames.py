@@ -69,6 +69,8 @@ def columns_from_arrays(arrays, columns, kind, n_rows):
         raise ValueError("columns have the same name")
     if {len(values) for values in series.values()} - {n_rows}:
         raise ValueError("columns differ in length")
+    if not series and not 0 <= n_rows <= np.iinfo(np.int64).max:
+        raise ValueError("the number of rows is invalid")
     if kind == "pandas":
         import pandas as pd
 
@@ -199,7 +201,11 @@ def _decode_polars(arrays, form):
     if form[0] in TIMES:
         return pl.Series(_read_plain(arrays, "values"))
     if form[0] not in NUMBERS:
-        return pl.Series(list(StoredTexts(arrays)), dtype=_polars_dtype(form))
+        rows = list(StoredTexts(arrays))
+        # Polars does not return if values of another type are nested deeply.
+        if not all(_fits(value, form) for value in rows):
+            raise ValueError("a column holds values of another type")
+        return pl.Series(rows, dtype=_polars_dtype(form))
     values, mask = _read_plain(arrays, "values"), _read_plain(arrays, "mask")
     if mask.shape != values.shape or mask.dtype != bool:
         raise ValueError("a mask does not fit its column")
@@ -212,11 +218,22 @@ def _decode_polars(arrays, form):
     return pl.select(pl.when(keep).then(series)).to_series()
 
 
+def _fits(value, form):
+    """Return whether a value from JSON is missing or of a type of polars."""
+    if value is None:
+        return True
+    if form[0] == "List":
+        return isinstance(value, list) and all(_fits(part, form[1]) for part in value)
+    return isinstance(value, int | float if form[0] in NUMBERS else str)
+
+
 def _polars_dtype(form):
     import polars as pl
 
     name = form[0]
     if name == "Enum":
+        if not _fits(form[1], ["List", ["String"]]):
+            raise ValueError("the categories of a column are not strings")
         return pl.Enum(form[1])
     if name == "List":
         return pl.List(_polars_dtype(form[1]))

@@ -256,7 +256,7 @@ class SimilarityIndex(
         if filter is not None:
             allowed = read_filter(filter, state.ids, state.metadata, sets.n_sets)
         restriction = {"exclude": exclude, "allowed": allowed}
-        if index.rerank or state.lost_steps:
+        if (index.rerank or state.lost_steps) and state.n_items:
             steps = self._find_steps(index)
             scores, rows = search_again(
                 index, steps, X, k, groups=groups, features=features, **restriction

@@ -7,6 +7,7 @@ change is on the disk when `Journal.append` returns. Nothing in a journal is unp
 
 import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -62,16 +63,26 @@ class Journal:
         self._folder = Path(folder)
         self._header = _identify_header(self._folder)
         self.generation = read_generation(self._folder)
-        self._connection = _connect(
-            self._folder / self.generation / JOURNAL, "mode=rwc"
-        )
+        path = self._folder / self.generation / JOURNAL
+        try:
+            self._connection = _connect(path, "mode=rwc")
+            try:
+                self.n_changes = self._start()
+            except BaseException:
+                self.close()
+                raise
+        except sqlite3.Error as error:
+            raise OSError(f"The journal {path} cannot be opened: {error}.") from error
+
+    def _start(self):
+        """Create the table if it does not exist; return the number of changes."""
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         if not _list_schema(self._connection):
             self._connection.execute(TABLE)
         _check_schema(self._connection)
         rows = self._connection.execute("SELECT count(*) FROM changes")
-        self.n_changes = rows.fetchone()[0]
+        return rows.fetchone()[0]
 
     @property
     def is_current(self):
@@ -126,7 +137,7 @@ def replay(state, folder, *, n_threads):
         Number of threads.
     """
     path = folder / JOURNAL
-    if not path.exists():
+    if not os.path.lexists(path):
         return state
     number = 0
     while True:
@@ -217,6 +228,8 @@ def _check_parts(state, ids, encoded, metadata=None, raw=None, thumbnails=None):
 
 
 def _connect(path, options):
+    for end in ("", "-wal", "-shm", "-journal"):
+        _check_file(path.with_name(path.name + end))
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?{options}",
         uri=True,
@@ -249,9 +262,21 @@ def _identify_header(folder):
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
+def _check_file(path):
+    """Raise if a file exists and is not a regular one.
+
+    The folder may be forged. A link could lead to a file outside of the folder, and the
+    end of a pipe may never come.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise damaged(f"{path.name} is not a regular file")
+
+
 def lock_writer(folder):
     """Lock a folder for the process that writes; return a file to close at the end."""
-    file = open(Path(folder, LOCK), "a+b")  # noqa: SIM115
+    path = Path(folder, LOCK)
+    _check_file(path)
+    file = open(path, "a+b")  # noqa: SIM115
     try:
         if os.name == "nt":
             import msvcrt

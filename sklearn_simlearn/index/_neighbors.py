@@ -62,7 +62,7 @@ class NeighborsMixin:
         scores, rows = index._search(X, k, exclude=exclude, need_unit=True)
         if (rows < 0).any():
             raise ValueError(
-                f"The backend {index.backend_!r} found fewer than {n_neighbors} "
+                f"The backend {index.backend_!r} found fewer than {k} "
                 "neighbours for some queries. Let it visit more items with "
                 "backend_options."
             )

@@ -147,14 +147,13 @@ def search_again(index, steps, X, k, *, groups, exclude, allowed, features):
     if exclude is not None:
         exclude = read_exclude(exclude, index._state.ids, n_results)
     # Queries of the same set must be in the same batch.
-    length = n_queries if groups is not None else N_QUERIES
+    length = max(n_queries, 1) if groups is not None else N_QUERIES
     scores, rows = [], []
-    for start in range(0, n_queries, length):
+    for start in range(0, max(n_queries, 1), length):
         batch = slice(start, start + length)
-        part = range(start, min(start + length, n_queries))
         queries = Queries(
             index,
-            _metadata.take(X, np.array(part)),
+            _metadata.take(X, np.arange(n_queries)[batch]),
             None if features is None else features[batch],
             groups=groups,
             excluded=None if exclude is None else cut_lists(exclude, batch),

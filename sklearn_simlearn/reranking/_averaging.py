@@ -158,7 +158,7 @@ class NeighborAveraging(IndexStep):
         self.__dict__.update(choice.attributes)
 
     def _rerank(self, queries, scores, ids, rows):
-        Q = as_queries(queries, self.index_).encode()
+        Q = as_queries(queries, self.index_, len(ids)).encode()
         value = np.full(scores.shape, -np.inf)
         for i, row in enumerate(rows):
             found = row >= 0

@@ -96,7 +96,7 @@ class QueryExpansion(IndexStep):
         self.index_, self._ids = index, index._state.ids
 
     def _rerank(self, queries, scores, ids, rows):
-        queries = as_queries(queries, self.index_)
+        queries = as_queries(queries, self.index_, len(ids))
         is_excluded = queries.is_excluded(ids)
         is_usable = (rows >= 0) & ~is_excluded
         order = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)

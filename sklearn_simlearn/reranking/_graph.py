@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from sklearn_simlearn._core.rows import inverse
+from sklearn_simlearn._core.sklearn import num_samples
 from sklearn_simlearn.index._ids import Ids
 from sklearn_simlearn.index._rerank import Queries, neighbor_lists
 from sklearn_simlearn.reranking._lists import affinities, make_ids
@@ -35,9 +36,16 @@ class Graph:
     affinities: np.ndarray
 
 
-def as_queries(queries, index):
+def as_queries(queries, index, n_lists):
     """Return `Queries`; make them if a user called the step with samples."""
-    return queries if isinstance(queries, Queries) else Queries(index, queries)
+    if isinstance(queries, Queries):
+        return queries
+    if num_samples(queries) != n_lists:
+        raise ValueError(
+            f"Each list of candidates needs one query; got {num_samples(queries)} "
+            f"queries for {n_lists} lists."
+        )
+    return Queries(index, queries)
 
 
 def find_graph(index, n_neighbors=None):
@@ -45,6 +53,8 @@ def find_graph(index, n_neighbors=None):
 
     An item has `n_neighbors` neighbours; `n_candidates` of the index if None.
     """
+    if index.n_items_ == 0:
+        raise ValueError("An index without items has no graph. Add items first.")
     ids = make_ids(index.ids_, index.n_items_)
     n_neighbors = index.n_candidates if n_neighbors is None else n_neighbors
     n_neighbors = min(n_neighbors, index.n_items_)

@@ -96,7 +96,8 @@ def affinities(scores, is_excluded=None):
     if is_excluded is not None:
         others = affinities(np.where(is_excluded, -np.inf, scores))
         return np.where(is_excluded, 1, others)
-    last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
+    last = np.where(np.isfinite(scores), scores, np.inf)
+    last = last.min(axis=1, keepdims=True, initial=np.inf)
     height = np.subtract(
         scores, last, where=np.isfinite(scores), out=np.zeros(scores.shape)
     )

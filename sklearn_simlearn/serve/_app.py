@@ -30,7 +30,7 @@ from sklearn_simlearn.serve import _messages as messages
 from sklearn_simlearn.serve._actions import ACTIONS
 from sklearn_simlearn.serve._metrics import Metrics
 from sklearn_simlearn.serve._openapi import BATCHES, describe
-from sklearn_simlearn.serve._page import PAGES, SafeHeaders
+from sklearn_simlearn.serve._page import HEADERS, PAGES, SafeHeaders
 from sklearn_simlearn.serve._served import ServedIndex, UnknownIdError
 
 logger = logging.getLogger("sklearn_simlearn.serve")
@@ -54,13 +54,13 @@ class Limits:
         Largest number of results per query.
 
     batch : int, default=100
-        Largest number of queries, items or ids per request.
+        Largest number of queries, items, ids or excluded ids per request.
 
     seconds : float, default=30
         Largest time until a request is answered, in seconds.
 
     pixels : int, default=50_000_000
-        Largest number of pixels of a photograph.
+        Largest number of pixels of all photographs of a request.
 
     waiting : int, default=100
         Largest number of requests that wait for a thread or run in one. Further
@@ -132,6 +132,12 @@ def create_app(
     if not isinstance(index, Mapping):
         is_memory = isinstance(index, SimilarityIndex)
         index = {"index" if is_memory else Path(index).resolve().name: index}
+    for name in index:
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(
+                'Names of indexes must be strings without "/", because they are parts '
+                f"of addresses; got {name!r}."
+            )
     indexes: dict = {}
     try:
         for name, source in index.items():
@@ -266,7 +272,9 @@ class Service:
         if self._token is None:
             raise HTTPException(403, "The service is read-only: it has no token.")
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(given.strip().encode(), self._token.encode())
+        # Starlette decodes the bytes of a header as Latin-1.
+        given = given.strip().encode("latin-1")
+        is_right = hmac.compare_digest(given, self._token.encode())
         if not (kind.lower() == "bearer" and is_right):
             raise HTTPException(
                 401,
@@ -368,7 +376,7 @@ def _call(call, arguments):
         raise HTTPException(409, str(error)) from None
     except DamagedError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise HTTPException(422, str(error)) from None
     except OSError:
         logger.exception("A request failed.")
@@ -383,6 +391,9 @@ def _answer_refusal(request, error):
 
 
 def _answer_error(request, error):
-    """Answer without details. Starlette logs the error."""
+    """Answer without details. Starlette logs the error.
+
+    Starlette calls this function outside of the middleware that adds `HEADERS`.
+    """
     content = msgspec.json.encode(messages.Failure("The request failed. See the log."))
-    return Response(content, 500, media_type=JSON)
+    return Response(content, 500, HEADERS, JSON)

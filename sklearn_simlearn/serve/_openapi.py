@@ -22,7 +22,7 @@ REFUSALS_OF_CHANGES = {
 }
 
 # Fields of requests whose length is limited.
-BATCHES = {"queries", "items", "ids"}
+BATCHES = {"queries", "items", "ids", "exclude"}
 
 
 def describe(routes, limits, inputs):

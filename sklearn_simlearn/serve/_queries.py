@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 from scipy import sparse
 
-from sklearn_simlearn.feature_extraction._decode import decode
+from sklearn_simlearn.feature_extraction._decode import decode, read_header
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._forms import (
     as_frame,
@@ -36,7 +36,7 @@ class Reader:
     index : SimilarityIndex
 
     max_pixels : int
-        Largest number of pixels of a photograph.
+        Largest number of pixels of all photographs of a request.
     """
 
     def __init__(self, index, max_pixels):
@@ -87,11 +87,19 @@ class Reader:
         return values
 
     def _read_photograph(self, values):
-        pixels = []
+        pixels, n_pixels = [], 0
+        options = {"mode": "rgb", "max_size": None, "max_pixels": self._max_pixels}
         for number, data in enumerate(values):
             try:
-                options = {"mode": "rgb", "max_size": None}
-                pixels.append(decode(data, max_pixels=self._max_pixels, **options))
+                header = read_header(data)
+                n_pixels += header.width * header.height
+                if n_pixels > self._max_pixels:
+                    raise ValueError(
+                        f"has {header.width} x {header.height} pixels, but all "
+                        f"photographs of a request may have {self._max_pixels}. Send "
+                        "fewer or smaller photographs"
+                    )
+                pixels.append(decode(data, **options))
             except ValueError as error:
                 raise ValueError(f"Photograph {number} {error}.") from None
         return pixels
@@ -168,12 +176,8 @@ def as_metadata(rows, like):
             raise ValueError(
                 f"metadata must have the columns {names}; got {sorted(row)}."
             )
-    try:
-        if isinstance(like, np.ndarray):
-            return np.array(
-                [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
-            )
-        return as_frame(rows, like)
-    except Exception as error:
-        # pandas and polars raise errors of many types.
-        raise ValueError(f"metadata has values of the wrong type: {error}.") from error
+    if isinstance(like, np.ndarray):
+        return np.array(
+            [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
+        )
+    return as_frame(rows, like)

@@ -51,7 +51,7 @@ class ServedIndex:
         Whether to accept changes, and write them to the journal of the folder.
 
     max_pixels : int
-        Largest number of pixels of a photograph.
+        Largest number of pixels of all photographs of a request.
     """
 
     def __init__(self, name, source, *, trusted=(), is_writable=False, max_pixels):
@@ -120,10 +120,11 @@ class ServedIndex:
             with before._changing():
                 if not force and read_generation(self._folder) == self._generation:
                     return
+                self._load()
                 if before._journal is not None:
                     before._journal.close()
-                self._load()
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Any error would end the task that watches the folders.
             logger.error("%s was not loaded again: %s", self.name, error)
         else:
             logger.info("%s was loaded again: %d items", self.name, len(self.index))
@@ -427,7 +428,7 @@ def _read_id(text, ids):
     """Return an id from an address in the type of the ids of an index."""
     if ids.values.dtype.kind == "U":
         return text
-    if not re.fullmatch("-?[0-9]{1,18}", text):
+    if not re.fullmatch("-?[0-9]{1,19}", text):
         raise UnknownIdError(f"The ids of this index are integers; got {text!r:.80}.")
     return int(text)
 

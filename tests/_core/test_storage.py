@@ -405,6 +405,18 @@ def test_a_forged_number_of_features_takes_no_memory(index, X, tmp_path):
     assert peak < 10**6
 
 
+def test_a_forged_number_of_empty_texts_takes_no_memory(index, tmp_path):
+    """Check that NumPy does not allocate a character for each of them."""
+    index.save(tmp_path)
+    (path,) = tmp_path.glob("arrays-*/ids.npy")
+    header = {"descr": "<U0", "fortran_order": False, "shape": (10**13,)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    forge_checksums(tmp_path)
+    with pytest.raises(storage.DamagedError, match="does not match its size"):
+        SimilarityIndex.load(tmp_path)
+
+
 def read_header(folder):
     return json.loads((Path(folder) / storage.HEADER).read_bytes())
 

@@ -1,7 +1,9 @@
-"""Numbers of threads."""
+"""Numbers of threads, and settings of the whole process."""
 
 import subprocess
 import sys
+
+from sklearn_simlearn._core.threads import ProcessContext
 
 # Runs in a new process, because threads of other tests may set the limit.
 OVERLAPPING_THREADS = """
@@ -57,3 +59,22 @@ assert count() == {1}, count()
 
 def test_threads_that_overlap_restore_the_threads_of_blas():
     subprocess.run([sys.executable, "-c", OVERLAPPING_THREADS], check=True, timeout=100)
+
+
+def test_the_last_user_restores_a_setting():
+    setting = ["before"]
+
+    def change():
+        old = setting[0]
+        setting[0] = "changed"
+        return lambda: setting.__setitem__(0, old)
+
+    context = ProcessContext(change)
+    for _ in range(2):
+        # The first user, such as a thread, leaves before the second.
+        context.__enter__()
+        context.__enter__()
+        context.__exit__()
+        assert setting == ["changed"]
+        context.__exit__()
+        assert setting == ["before"]

@@ -278,6 +278,8 @@ def make_bad_files():
     restarts = restarts.tobytes()
     first = restarts.index(b"\xff\xd0")
     second = restarts.index(b"\xff\xd1")
+    # The decoder reads the first frame, which may be larger than the second.
+    frame = jpeg[jpeg.index(b"\xff\xc0") :][:19]
     return {
         "empty.jpg": (b"", "is empty"),
         "text.jpg": (b"This is not an image." * 9, "is not a JPEG"),
@@ -291,6 +293,7 @@ def make_bad_files():
         "head.png": (png[:20], "truncated"),
         "head.tiff": (tiff[:6], "truncated"),
         "marker.jpg": (bytes(marker), "is damaged"),
+        "frames.jpg": (jpeg[:-2] + b"\xff\xfe\0\2" + frame + jpeg[-2:], "several"),
         "lost.jpg": (restarts[:first] + restarts[second:], "not in order"),
         "flipped.png": (bytes(bits), "checksum of PNG"),
         "bomb.png": (make_png(60_000, 60_000), "60000 x 60000 pixels"),
@@ -410,6 +413,16 @@ def test_the_first_of_two_widths_counts():
     entries = (struct.pack("<HHII", tag, 4, 1, side) for tag, side in sides)
     data = struct.pack("<4sIH", b"II*\0", 8, 4) + b"".join(entries) + bytes(4)
     with pytest.raises(UnreadableImagesError, match="60000 x 60000 pixels, more than"):
+        read_one(data)
+
+
+@pytest.mark.parametrize("type_", [1, 9])
+def test_a_first_width_of_another_type_counts(type_):
+    """Check that a width that only libtiff reads is not replaced by the next one."""
+    entries = [(256, type_, 200), (256, 4, 1), (257, type_, 200), (257, 4, 1)]
+    entries = b"".join(struct.pack("<HHII", tag, t, 1, n) for tag, t, n in entries)
+    data = struct.pack("<4sIH", b"II*\0", 8, 4) + entries + bytes(4)
+    with pytest.raises(UnreadableImagesError, match="damaged in its header"):
         read_one(data)
 
 

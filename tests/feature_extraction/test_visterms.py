@@ -129,6 +129,13 @@ def test_small_long_and_unreadable_images():
     assert abs(visterms.transform(read) - H).max() == 0
 
 
+def test_a_palette_of_more_colours_than_pixels():
+    with pytest.raises(
+        ValueError, match=r"n_colors=20 requires .* as many pixels; got 3"
+    ):
+        BlockVisterms(3).fit([np.zeros((1, 1, 3), dtype=np.uint8)] * 3)
+
+
 def test_conventions_of_estimators():
     images = make_images()
     visterms = BlockVisterms(4, n_colors=3, random_state=0)

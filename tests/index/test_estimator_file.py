@@ -234,6 +234,29 @@ def test_a_small_file_is_not_expanded_to_any_size(monkeypatch):
         _estimator_file.load_estimator(stream.getvalue(), ())
 
 
+def test_a_long_description_is_not_parsed():
+    """Check that JSON of 8 MiB in a file of 8 KiB, which takes 200 MB, is refused."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", b"[" + b"[]," * (2**23 // 3) + b"0]")
+    with pytest.raises(ValueError, match=r"cannot be read \(\d+ bytes expand to 83"):
+        _estimator_file.load_estimator(file.getvalue(), ())
+
+
+def test_a_vocabulary_of_pairs_of_words_is_read(monkeypatch):
+    monkeypatch.setattr(_estimator_file, "MAX_SCHEMA", 2**16)
+    rng = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(500)]
+    texts = [" ".join(rng.choice(words, 300)) for _ in range(10)]
+    counts = CountVectorizer(ngram_range=(1, 2))
+    pipeline = make_pipeline(counts, CosineSimilarity()).fit(texts)
+    data = _estimator_file.dump_estimator(pipeline)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        assert file.getinfo("schema.json").file_size > 20 * len(data) + 2**16
+    loaded = _estimator_file.load_estimator(data, ())
+    assert loaded[0].vocabulary_ == counts.vocabulary_
+
+
 @pytest.fixture
 def saved(counts, tmp_path):
     X, y = counts

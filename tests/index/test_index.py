@@ -217,6 +217,8 @@ def test_search_options_change_without_a_new_index(rng):
     ).fit(X)
     n_found = np.isfinite(index.search(X[:5], 400)[0]).sum(axis=1)
     assert (n_found < 400).all()
+    with pytest.raises(ValueError, match="found fewer than 399 neighbours"):
+        index.set_params(n_neighbors=399).kneighbors(X[:5])
     index.set_search_options(nprobe=8)
     assert np.isfinite(index.search(X[:5], 400)[0]).all()
     assert index.backend_options == {"factory": "IVF8,Flat", "nprobe": 1}

@@ -18,6 +18,7 @@ from sklearn_simlearn.compose import make_retrieval_pipeline
 from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._journal import (
     JOURNAL,
+    LOCK,
     TABLE,
     Journal,
     ReplacedError,
@@ -307,6 +308,38 @@ def test_a_forged_database_is_refused(folder, statements):
     connection.close()
     with pytest.raises(DamagedError, match=r"journal|change"):
         SimilarityIndex.load(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links and pipes")
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_journal_is_a_regular_file(folder, tmp_path, end, kind):
+    """Check that no file outside of the folder is opened, and that no call waits."""
+    path, outside = find_journal(folder), tmp_path / "outside"
+    path = path.with_name(path.name + end)
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(outside)
+    else:
+        (os.mkfifo if kind == "pipe" else os.mkdir)(path)
+    for read in (SimilarityIndex.load, Journal):
+        with pytest.raises(DamagedError, match="not a regular file"):
+            read(folder)
+    assert not outside.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links")
+def test_a_lock_is_a_regular_file(folder, tmp_path):
+    (folder / LOCK).symlink_to(tmp_path / "outside")
+    with pytest.raises(DamagedError, match="not a regular file"):
+        lock_writer(folder)
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_journal_that_cannot_be_opened(folder):
+    find_journal(folder).write_bytes(b"not a database" * 1000)
+    with pytest.raises(OSError, match="cannot be opened: file is not a database"):
+        Journal(folder)
 
 
 ENCODED = {"encoded": {"kind": "array"}}

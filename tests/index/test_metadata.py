@@ -1,13 +1,16 @@
 """Metadata: `load` restores it unchanged, or `save` raises an error."""
 
 import datetime
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.preprocessing import Normalizer
 
-from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn._core.storage import DamagedError, pack, unpack
+from sklearn_simlearn.index import SimilarityIndex, _metadata
+from sklearn_simlearn.index._texts import encode_bytes
 
 BIG = 2**60 + 1  # cannot be represented as float64
 
@@ -154,3 +157,36 @@ def test_types_of_polars_that_would_change_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"column 'x' is of type .*\. Convert it"):
             save(pl.DataFrame({"x": values}), tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+DEEP = "[" * 900 + "]" * 900
+
+
+@pytest.mark.parametrize(
+    ("form", "rows"),
+    [
+        (["String"], ['"a"', DEEP]),
+        (["Categorical"], [DEEP, DEEP]),
+        (["List", ["Int64"]], ["[1]", DEEP]),
+        (["List", ["Int64"]], ["[1]", '["a"]']),
+        (["Enum", ["a", json.loads(DEEP)]], ['"a"', '"a"']),
+        (["Enum", [1, 2]], ["1", "2"]),
+    ],
+)
+def test_forged_columns_of_polars_are_refused(form, rows):
+    """Check that polars, which waits for ever, does not get these values."""
+    pytest.importorskip("polars")
+    parts = encode_bytes([row.encode() for row in rows], "json")
+    arrays = {f"column0_{name}": part for name, part in parts.items()}
+    _, arrays = unpack(pack({}, arrays))
+    description = {"kind": "polars", "columns": [["a", form]], "n_rows": 2}
+    with pytest.raises(DamagedError, match="a table in it cannot be read"):
+        _metadata.from_arrays(arrays, description)
+
+
+@pytest.mark.parametrize("n_rows", [-1, 10**30, 2.5, "3", None])
+def test_a_forged_number_of_rows_is_refused(n_rows):
+    _, arrays = unpack(pack({}, {}))
+    description = {"kind": "pandas", "columns": [], "n_rows": n_rows}
+    with pytest.raises(DamagedError, match="a table in it cannot be read"):
+        _metadata.from_arrays(arrays, description)

@@ -780,6 +780,32 @@ def test_steps_that_need_stored_items_raise(words):
         fit_index(X, rerank=[few, KReciprocal()])
 
 
+@pytest.mark.parametrize(
+    "step", [QueryExpansion(), KReciprocal(), Diffusion(), NeighborAveraging()], ids=str
+)
+def test_no_items_no_queries_and_no_candidates(words, step):
+    X, _ = words
+    index = fit_index(X, rerank=[step])
+    with pytest.raises(ValueError, match="0 sample"):
+        index.search(X[:0])
+    fitted = clone(step).fit(index)
+    scores, ids = fitted.rerank(X[:2], np.zeros((2, 0)), np.zeros((2, 0), dtype=int))
+    assert scores.shape == ids.shape == (2, 0)
+    index.remove(index.ids_)
+    assert (index.search(X[:2], k=3).ids == -1).all()
+    if not isinstance(step, QueryExpansion):
+        with pytest.raises(ValueError, match="without items has no graph"):
+            clone(step).fit(index)
+
+
+@pytest.mark.parametrize("step", [QueryExpansion(), NeighborAveraging()], ids=str)
+def test_one_query_per_list(words, step):
+    X, _ = words
+    fitted = clone(step).fit(fit_index(X))
+    with pytest.raises(ValueError, match="got 2 queries for 1 lists"):
+        fitted.rerank(X[:2], [[1.0, 0.5]], [[0, 1]])
+
+
 def test_every_step_helps_on_digits():
     X, y = load_digit_words(return_X_y=True)
     X, y, queries, truth = X[200:1200], y[200:1200], X[:100], y[:100, None]

@@ -23,6 +23,8 @@ from sklearn_simlearn.index import SimilarityIndex
 from sklearn_simlearn.index._journal import JOURNAL
 from sklearn_simlearn.reranking import QueryExpansion
 from sklearn_simlearn.serve import Limits, _app, create_app
+from sklearn_simlearn.serve import _messages as messages
+from sklearn_simlearn.serve._served import ServedIndex
 from sklearn_simlearn.similarities import (
     AsymmetricSimilarity,
     BM25Similarity,
@@ -34,6 +36,9 @@ X = RNG.normal(size=(50, 8))
 COUNTS = sparse.csr_array(RNG.poisson(0.3, size=(50, 20)).astype(float))
 TEXTS = [f"word{i} topic{i % 5} common" for i in range(50)]
 METADATA = [{"lang": "de" if i % 2 else "en", "year": 2000 + i} for i in range(50)]
+DEEP: list = []
+for _ in range(800):
+    DEEP = [DEEP]
 TOKEN = "secret"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -185,6 +190,8 @@ def test_records(frame):
     assert results[0]["text"] == TEXTS[results[0]["id"]]
     answer = ask(index, {"queries": [{"record": {"text": "a"}}]}, 422)
     assert "must have the columns" in answer["error"]
+    for wrong in ({"a": "text"}, {"a": [1]}, {"text": 3, "a": "text"}):
+        ask(index, {"queries": [{"record": record | wrong}]}, 422)
 
 
 def test_filters_and_exclusions(client):
@@ -355,6 +362,7 @@ def test_names_of_files_are_not_served(tmp_path):
         ({"queries": [{"text": "a"}], "k": 10**30}, 422, "k"),
         ({"queries": [{"text": "a"}], "k": 2.5}, 422, "not an integer"),
         ({"queries": [{"text": "a"}] * 101}, 422, "at most 100"),
+        ({"queries": [{"text": "a"}], "exclude": ["n1"] * 101}, 422, "at most 100"),
         ({"queries": [{"text": "a"}], "more": 1}, 422, "unknown field"),
         ({"queries": [{"id": "unknown"}]}, 404, "no item"),
         ({"queries": [{"id": 10**30}]}, 422, "ids"),
@@ -447,6 +455,15 @@ def test_headers_for_browsers(client):
         assert "access-control-allow-origin" not in headers
 
 
+def test_headers_of_a_fault(texts, monkeypatch):
+    monkeypatch.setattr(_app.ServedIndex, "search", lambda *args: 1 / 0)
+    with TestClient(create_app(texts), raise_server_exceptions=False) as client:
+        body = {"queries": [{"text": "a"}]}
+        response = client.post("/indexes/texts/search", json=body)
+        assert response.status_code == 500
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -523,6 +540,7 @@ def test_changes_are_durable(client, texts):
         ([{"id": "x", "text": "a"}, {"text": "a"}], "must have ids, or none"),
         ([{"id": 3, "text": "a", "metadata": {}}], "ids of this index are strings"),
         ([{"id": "x", "text": "a", "metadata": {}}] * 2, "unique"),
+        ([{"id": "x", "text": "a", "metadata": {"deep": DEEP}}], "recursion"),
         ([], "length >= 1"),
     ],
 )
@@ -583,6 +601,14 @@ def test_without_a_token_the_service_is_read_only(texts, action, body):
     assert not list(texts.rglob(f"{JOURNAL}*"))
 
 
+def test_a_token_of_other_letters(texts):
+    token = "gehéim ключ"
+    with TestClient(create_app(texts, token=token)) as client:
+        for given, status in ((token, 200), ("gehéim", 401)):
+            headers = {"Authorization": f"Bearer {given}".encode()}
+            post(client, "texts/remove", {"ids": ["n1"]}, status, headers=headers)
+
+
 def test_one_service_writes(texts):
     with (
         TestClient(create_app(texts, token=TOKEN)),
@@ -600,6 +626,9 @@ def test_bad_services(texts, tmp_path):
         create_app(fit(X).fit(X), token=TOKEN)
     with pytest.raises(ValueError, match="not a saved index"):
         create_app({"a": texts, "b": tmp_path}, token=TOKEN)
+    for name in ("", "a/b", 3):
+        with pytest.raises(ValueError, match="Names of indexes must be strings"):
+            create_app({name: texts})
     # The folder is not locked after an error.
     with TestClient(create_app(texts, token=TOKEN)):
         pass
@@ -641,6 +670,28 @@ def test_the_watch(texts, monkeypatch):
         time.sleep(0.2)
         post(client, "texts/search", {"queries": [{"text": "word1"}]})
         post(client, "texts/remove", {"ids": ["b"]}, 409, headers=HEADERS)
+
+
+def test_a_reload_that_fails(texts, caplog):
+    """Check that changes go on if the folder is damaged for a while."""
+    served = ServedIndex("texts", texts, is_writable=True, max_pixels=1)
+    (ids,) = texts.glob("arrays-*/ids.npy")
+    whole = ids.read_bytes()
+    ids.write_bytes(whole[:-1])
+    served.refresh(force=True)
+    ids.write_bytes(whole)
+    assert served.remove(messages.Ids(["n1"])).n_items == 49
+    assert SimilarityIndex.load(texts).n_items_ == 49
+    # A journal of another program.
+    fit(TEXTS, store_items=True).fit(TEXTS[:5]).save(texts)
+    (arrays,) = texts.glob("arrays-*")
+    (arrays / JOURNAL).write_bytes(b"not a database" * 1000)
+    served.refresh()
+    assert "was not loaded again: The journal" in caplog.messages[-1]
+    (arrays / JOURNAL).unlink()
+    served.refresh()
+    assert len(served.index) == 5
+    served.close()
 
 
 # -- the description --

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from sklearn_simlearn.feature_extraction import BlockVisterms, ImageReader
 from sklearn_simlearn.index import SimilarityIndex
-from sklearn_simlearn.serve import create_app
+from sklearn_simlearn.serve import Limits, create_app
 from sklearn_simlearn.similarities import CosineSimilarity
 
 RNG = np.random.default_rng(0)
@@ -122,6 +122,27 @@ def test_unknown_thumbnails(address, status):
         response = client.get(f"/indexes/index/{address}")
         assert response.status_code == status
         assert "error" in response.json()
+
+
+def test_the_pixels_of_a_request_are_limited():
+    images, index = make_index()
+    query = {"photograph": base64.b64encode(images[0]).decode()}
+    limits = Limits(pixels=3 * 400 * 300)
+    with TestClient(create_app(index.fit(images), limits=limits)) as client:
+        post(client, "index/search", {"queries": [query] * 3})
+        answer = post(client, "index/search", {"queries": [query] * 4}, 422)
+        assert answer["error"].startswith("Photograph 3 has 300 x 400 pixels, but all")
+
+
+def test_ids_of_any_size():
+    images, index = make_index(3)
+    ids = [2**63 - 1, -(2**63), 10**18]
+    with TestClient(create_app(index.fit(images, ids=ids))) as client:
+        for id_ in ids:
+            response = client.get(f"/indexes/index/thumbnail?id={id_}")
+            assert response.status_code == 200
+        response = client.get(f"/indexes/index/thumbnail?id={2**63}")
+        assert response.status_code == 422
 
 
 def test_an_index_without_thumbnails():

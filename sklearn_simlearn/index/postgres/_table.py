@@ -13,7 +13,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from sklearn_simlearn.index._conditions import COMPARISONS, read_conditions
-from sklearn_simlearn.index._ids import read_ids
+from sklearn_simlearn.index._ids import number_on, read_ids
 from sklearn_simlearn.index.postgres._pgvector import Wire, to_wire
 
 # Conditions by the operators that `read_conditions` returns.
@@ -90,9 +90,8 @@ class Table:
                 + ("set by a default." if self.numbers_itself else "strings.")
             )
         cursor.execute(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
-        cursor.execute(self._sql("SELECT coalesce(max({id}) + 1, 0) FROM {table}"))
-        start = cursor.fetchone()[0]
-        return np.arange(start, start + n_items)
+        cursor.execute(self._sql("SELECT coalesce(max({id}), -1) FROM {table}"))
+        return number_on(cursor.fetchone()[0] + 1, n_items)
 
     def count(self, cursor):
         """Return the number of items."""
@@ -126,11 +125,19 @@ class Table:
             )
         )
         self.copy(cursor, ids, rows, columns, into=STAGED)
+        # A column without values has no type, but NULL has any type.
+        values = [
+            sql.NULL
+            if all(value is None for value in column.values)
+            else sql.Identifier(name)
+            for name, column in columns.items()
+        ]
         # Rows are inserted in the order of their ids. Otherwise, two clients that
         # replace the same items in different orders could deadlock.
         insert = self._sql(
-            "INSERT INTO {table} ({names}) SELECT {names} FROM {staged} ORDER BY {id}",
+            "INSERT INTO {table} ({names}) SELECT {values} FROM {staged} ORDER BY {id}",
             names=self._names(columns),
+            values=sql.SQL(", ").join([self._names(()), *values]),
             staged=STAGED,
         )
         if replace:

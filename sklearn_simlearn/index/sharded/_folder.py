@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
+
 from sklearn_simlearn._core import storage, unwrap
 from sklearn_simlearn.index._estimator_file import (
     ESTIMATOR_FILE,
@@ -13,6 +15,7 @@ from sklearn_simlearn.index._estimator_file import (
     read_estimator,
 )
 from sklearn_simlearn.index._folder import plain_params, read_params
+from sklearn_simlearn.index._ids import LARGEST
 from sklearn_simlearn.index.sharded import _tasks
 from sklearn_simlearn.index.sharded._changes import ask_all
 from sklearn_simlearn.index.sharded._remote import find_client
@@ -109,25 +112,49 @@ def read_index(cls, folder, *, mmap, estimator, trusted, verify):
 
 def _read_state(client, header, arrays, names, futures, encoder):
     """Return the state that a header describes."""
+    runs, removed = _read_runs(header, arrays)
     common, found = survey(client, names, futures, allow_missing=True)
-    runs = [
-        Runs(arrays.read(f"start_{i}"), arrays.read(f"length_{i}"))
-        for i in range(len(names))
-    ]
     for name, part, of_shard in zip(names, found, runs, strict=True):
         if part is not None and part.n_rows != of_shard.length.sum():
             raise storage.damaged(f"{name} has the wrong number of items")
     return Shards(
         tuple(names),
         tuple(futures),
-        tuple(runs),
-        arrays.read("removed"),
+        runs,
+        removed,
         header["n_rows"],
         header.get("next_id", header["n_rows"]),
         # Shards do not assign ids.
         common._replace(is_numbered=header["is_numbered"]),
         *encoder,
     )
+
+
+def _read_runs(header, arrays):
+    """Return the runs of the shards, and the removed rows; raise unless they agree."""
+    n_rows, removed = header["n_rows"], arrays.read("removed")
+    runs = tuple(
+        Runs(arrays.read(f"start_{i}"), arrays.read(f"length_{i}"))
+        for i in range(len(header["shards"]))
+    )
+    parts = [removed, *(part for pair in runs for part in pair)]
+    if all(part.ndim == 1 and part.dtype == np.int64 for part in parts) and all(
+        start.shape == length.shape for start, length in runs
+    ):
+        start, length = (np.concatenate(part) for part in zip(*runs, strict=True))
+        order = np.lexsort((length, start))
+        start, end = start[order], (start + length)[order]
+        # Each row is in one run at most, and in one run unless it was removed.
+        if (
+            min(part.min(initial=0) for part in parts) >= 0
+            and (end >= start).all()  # no overflow
+            and (start[1:] >= end[:-1]).all()
+            and (removed[1:] > removed[:-1]).all()
+            and max(end.max(initial=0), int(removed.max(initial=-1)) + 1) <= n_rows
+            and n_rows - int(length.sum()) <= len(removed)
+        ):
+            return runs, removed
+    raise storage.damaged("the rows of its shards are invalid")
 
 
 def _peek(folder):
@@ -148,8 +175,11 @@ def _check_header(header):
         not isinstance(paths, list)
         or not paths
         or not all(isinstance(path, str) and _SHARD.match(path) for path in paths)
-        or type(header.get("n_rows")) is not int
-        or type(header.get("next_id", 0)) is not int
+        or len(set(paths)) < len(paths)
+        or not all(
+            type(number) is int and 0 <= number <= LARGEST + 1
+            for number in (header.get("n_rows"), header.get("next_id", 0))
+        )
         or type(header.get("is_numbered")) is not bool
     ):
         raise storage.damaged("its header is incomplete")

@@ -455,6 +455,7 @@ def test_explanations_add_up_to_the_score(stored, rng, connection):
     assert {part.name for part in explained[0][0].parts} <= {f"x{i}" for i in range(6)}
     with pytest.raises(ValueError, match=r"no items with the ids \[99\]"):
         index.explain(X[:1], [99])
+    assert index.explain(X[:2], [[], [-1]]) == [[], []]
 
 
 def test_excluded_items_are_not_found(rng, connection):
@@ -547,6 +548,20 @@ def test_add_upsert_and_remove(rng, connection):
     assert_same(index.search(X, k=13), expected.search(X, k=13))
 
 
+def test_a_column_without_values_has_any_type(rng, connection):
+    X = rng.normal(size=(4, 4))
+    index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
+    start = date(2024, 1, 31)
+    index.fit(X[:2], metadata=[{"a": 1, "b": True, "c": start, "d": "x"}] * 2)
+    missing = dict.fromkeys("abcd")
+    index.add(X[2:3], metadata=[missing]).upsert(X[:1], ids=[0], metadata=[missing])
+    assert ask(connection, "SELECT a, b, c, d FROM items ORDER BY id") == [
+        (None, None, None, None),
+        (1, True, start, "x"),
+        (None, None, None, None),
+    ]
+
+
 def too_long(rng):
     """Return an id that does not fit into an index of PostgreSQL."""
     return "".join(map(chr, rng.integers(ord("a"), ord("z") + 1, 20_000)))
@@ -575,6 +590,14 @@ def test_a_change_that_fails_changes_nothing(rng, connection):
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         index.upsert(X[:10], ids=[*new, too_long(rng)])
     assert checksum(connection) == before
+
+
+def test_numbers_end_with_64_bits(rng, connection):
+    X = rng.normal(size=(3, 4))
+    index = PostgresIndex(CosineSimilarity(use_idf=False), connection, "items")
+    index.fit(X[:1], ids=[2**63 - 1])
+    with pytest.raises(ValueError, match="cannot be numbered from 9223372036854775808"):
+        index.add(X[1:])
 
 
 def test_a_fit_that_fails_leaves_no_table(rng, connection):

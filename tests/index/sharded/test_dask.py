@@ -610,6 +610,45 @@ def test_a_saved_shard_that_is_damaged(client, points, tmp_path, fault):
     assert_array_equal(found.to_frame()["row"], found.ids.ravel())
 
 
+def test_forged_rows_are_refused(client, points, tmp_path):
+    index = ShardedIndex(COSINE, n_shards=2).fit(points[:20])
+    index.remove([3, 12]).save(tmp_path)
+    header, arrays, _ = storage.open_folder(tmp_path, mmap=False)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    forgeries: list = [
+        {"removed": [3.0, 12.0]},
+        {"removed": [12, 3]},
+        {"removed": [-1, 3]},
+        {"removed": [3, 20]},
+        {"removed": [3, 2**63 - 1]},
+        {"removed": [[3, 12]]},
+        {"start_0": [1]},  # row 10 is in two runs
+        {"start_0": [-1]},
+        {"start_1": [11]},  # row 20 does not exist
+        {"start_1": [2**63 - 1]},
+        {"start_0": [0, 5]},
+        {"start_0": [0, 5], "length_0": [20, -10]},
+        {"n_rows": 23},
+        {"n_rows": -1},
+        {"n_rows": 2**63},
+        {"next_id": -1},
+        {"next_id": 10**30},
+        {"shards": header["shards"][:1] * 2},
+    ]
+    for forged in forgeries:
+        values = {name: forged.get(name, value) for name, value in header.items()}
+        rows = {name: np.array(forged.get(name, arrays[name])) for name in arrays}
+        storage.write_folder(tmp_path, values, rows)
+        with pytest.raises(storage.DamagedError):
+            ShardedIndex.load(tmp_path, estimator=COSINE)
+    storage.write_folder(tmp_path, header, arrays)
+    again = ShardedIndex.load(tmp_path, estimator=COSINE)
+    assert_array_equal(again.ids_, index.ids_)
+    # An index without items has no rows.
+    again.remove(again.ids_).compact().save(tmp_path)
+    assert len(ShardedIndex.load(tmp_path, estimator=COSINE)) == 0
+
+
 def test_memory_of_workers_stays_bounded(client, all_workers, rng):
     X = rng.random((20_000, 64), dtype=np.float32)
     before = held_keys(client)
