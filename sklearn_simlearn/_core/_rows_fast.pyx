@@ -1,4 +1,4 @@
-"""Check of CSR rows in one pass."""
+"""Check of CSR rows, and weighted sums of dense rows, in one pass."""
 
 from cython cimport floating
 from libc.math cimport fabs
@@ -55,3 +55,20 @@ def check_csr(
             if 0 < largest < low:
                 is_moderate = False
     return True, is_moderate
+
+
+def add_rows(
+    const floating[:, ::1] A,            # in
+    const floating[:, ::1] B,            # in
+    const floating[::1] of_A,            # in: weight of each row
+    const floating[::1] of_B,            # in
+    floating[:, ::1] out,                # out
+):
+    """Compute the weighted sum of each row of A and the same row of B."""
+    cdef Py_ssize_t i, j
+    cdef floating a, b
+    with nogil:
+        for i in range(A.shape[0]):
+            a, b = of_A[i], of_B[i]
+            for j in range(A.shape[1]):
+                out[i, j] = a * A[i, j] + b * B[i, j]

@@ -84,17 +84,19 @@ SIMLEARN_COUNT_EQUAL(count_equal_double, double)
  */
 SIMLEARN_CLONES
 static int32_t mark_relevant(const int32_t *bits, const int8_t *relevance, ptrdiff_t n,
-                             int32_t *keys)
+                             int32_t *SIMLEARN_RESTRICT keys)
 {
     int32_t largest = INT32_MIN;
     for (ptrdiff_t i = 0; i < n; i++) {
+        int32_t sign = relevance[i];
         int32_t key = bits[i] ^ ((bits[i] >> 31) & INT32_MAX);
         key = (bits[i] & INT32_MAX) == 0 ? 0 : key & ~1;
-        key |= relevance[i] > 0;
-        key = relevance[i] < 0 ? INT32_MIN : key;
-        keys[i] = key;
-        largest = key > largest ? key : largest;
+        key |= sign > 0;
+        keys[i] = sign < 0 ? INT32_MIN : key;
     }
+    /* With this loop inside the first one, gcc would vectorise neither. */
+    for (ptrdiff_t i = 0; i < n; i++)
+        largest = keys[i] > largest ? keys[i] : largest;
     return largest;
 }
 

@@ -24,6 +24,21 @@ ctypedef fused index:
     int64_t
 
 
+def count_kinds(
+    const int8_t[:, ::1] kinds,          # in
+    int8_t kind,
+    int64_t[::1] counts,                 # in, out
+):
+    """Add the number of entries of the kind in each row to `counts`."""
+    cdef Py_ssize_t n_columns = kinds.shape[1], i, first, last
+    with nogil:
+        for i in range(kinds.shape[0]):
+            last = 0
+            while last < n_columns:
+                first, last = last, min(last + N_TOGETHER, n_columns)
+                counts[i] += count_kind(&kinds[i, first], last - first, kind)
+
+
 def take_ranked(
     const int8_t[:, ::1] kinds,          # in
     int8_t kind,

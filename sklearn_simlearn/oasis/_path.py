@@ -183,7 +183,10 @@ class Path:
         base: Encoder = start
         if plain.directions is not None:
             base = Chain(start, plain.directions.astype(X.dtype))
-        diagonalizer = cache(lambda: Diagonalizer(estimate_moments(rows, relevance)))
+        # Shrinkage makes the precision of the rows sufficient for the moments.
+        diagonalizer = cache(
+            lambda: Diagonalizer(estimate_moments(rows, relevance, DTYPE))
+        )
         for name, shrinkage in self._starts():
             steps = self._steps(name, shrinkage, dropped)
             if not steps:

@@ -81,7 +81,8 @@ class LikelihoodRatio(Encoder):
         """Return the coefficients of one set of queries per row."""
         sets = read_groups(groups, X.shape[0])
         n = sets.sizes.astype(np.float64)[:, None]
-        total = self.length * n * average(X, sets)
+        mean = X if groups is None else average(X, sets)
+        total = self.length * n * mean
         linear = total * (self.beta / (1 + (n + 1) * self.beta))
         squares = -0.5 * quadratic_weights(self.beta, sets.sizes) @ self.basis
         return np.hstack([linear, squares]).astype(X.dtype, copy=False)

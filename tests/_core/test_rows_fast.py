@@ -1,10 +1,11 @@
-"""Check of CSR rows against SciPy and NumPy."""
+"""Kernels of rows against SciPy and NumPy."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from sklearn_simlearn._core._rows_fast import check_csr
+from sklearn_simlearn._core._rows_fast import add_rows, check_csr
 from sklearn_simlearn._core.rows import canonical_csr
 
 
@@ -63,3 +64,11 @@ def test_flags_that_are_wrong(rng):
     assert (np.diff(found.indices[: found.indptr[1]]) > 0).all()
     np.testing.assert_array_equal(found.toarray(), expected)
     np.testing.assert_array_equal(X.indices, before)
+
+
+def test_weighted_sums_of_rows(rng, dtype):
+    A, B = rng.standard_normal((2, 5, 37)).astype(dtype)
+    of_A, of_B = rng.standard_normal((2, 5)).astype(dtype)
+    out = np.full_like(A, np.nan)
+    add_rows(A, B, of_A, of_B, out)
+    assert_array_equal(out, of_A[:, None] * A + of_B[:, None] * B)
