@@ -43,6 +43,8 @@ def span_of_weights(beta: np.ndarray, sizes: np.ndarray = SIZES) -> np.ndarray:
     if length == 0:
         return np.eye(len(beta), 1)
     first = weights[0] / length
+    if len(weights) == 1:
+        return first[:, None]
     rest = weights - np.outer(weights @ first, first)
     _, strength, directions = np.linalg.svd(rest, full_matrices=False)
     keep = strength > TOLERANCE * strength.max(initial=length)
