@@ -103,6 +103,7 @@ class Coordinates(NamedTuple):
         If W is None, return the metric, whose first coordinates separate classes best.
         """
         if W is None:
+            assert self.metric is not None  # the identity alone is not a candidate
             return Affine(self.metric.A[:n_components], self.metric.b[:n_components])
         A = positive_factor(W)[:n_components]
         return Affine(A, np.zeros(len(A), dtype=A.dtype)).after(self.metric)
