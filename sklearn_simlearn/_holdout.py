@@ -237,6 +237,8 @@ def choose(
         kept: list[dict[Any, Encoder]] = [{} for _ in folds]
         streams = rng.spawn(len(folds))
         for fold, stream, encoders in zip(folds, streams, kept, strict=True):
+            if drops and judge.measures:
+                dropped |= judge.find_losers()
             judge.open(fold)
             known = (dropped,) if race else ()
             for candidate, encoder in path(fold.train, stream, *known):
@@ -251,8 +253,6 @@ def choose(
                     return judge.choose()
                 if len(folds) == 1 and judge.is_perfect(candidate):
                     break
-            if drops:
-                dropped |= judge.find_losers()
     if shared is not None:
         shared.candidates = judge.choose_by_others()
         pairs = zip(kept, shared.candidates, strict=True)
@@ -393,7 +393,8 @@ class Judge:
         if len(starts) == 1:
             return starts[0]
         starts = [each for each in starts if each in candidates]
-        return starts[int(np.argmax(self._values(starts, "quality").mean(axis=1)))]
+        quality, *_ = self._values(starts)
+        return starts[int(np.argmax(quality.mean(axis=1)))]
 
     def _find_best(self, candidates, starts, **options):
         """Return the place of the candidate with the highest value, or of the start."""
@@ -457,9 +458,7 @@ class Judge:
         times the loss at rank 1, by the worse of two estimates.
         """
         start = candidates.index(start)
-        quality, p1, *p1_later = (
-            self._values(candidates, name) for name in Measures._fields
-        )
+        quality, p1, *p1_later = self._values(candidates)
         gains = quality - quality[start]
         gain, error = gains.mean(axis=1), self._error(gains)
         at_1 = np.minimum(1, np.mean(p1_later, axis=2))
@@ -481,13 +480,10 @@ class Judge:
         }
         return results, worth
 
-    def _values(self, candidates, name):
-        """Return a measure as an array: candidates by queries, or by classes."""
-        values = np.array(
-            [
-                np.concatenate([getattr(fold[c], name) for fold in self.measures])
-                for c in candidates
-            ]
+    def _values(self, candidates):
+        """Return an array: measures by candidates by queries, or by classes."""
+        values = np.stack(
+            [np.hstack([fold[c] for fold in self.measures]) for c in candidates], axis=1
         )
         classes = np.concatenate(self.classes)
         if not self.by_class or len(np.unique(classes)) < MIN_CLASSES:
@@ -496,4 +492,4 @@ class Judge:
         _, first, size = np.unique(
             classes[order], return_index=True, return_counts=True
         )
-        return np.add.reduceat(values[:, order], first, axis=1) / size
+        return np.add.reduceat(values[:, :, order], first, axis=2) / size

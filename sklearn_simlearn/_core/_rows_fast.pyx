@@ -1,4 +1,4 @@
-"""Check of CSR rows, and scaling of rows, in one pass."""
+"""Check, scaling and weighted sums of rows, in one pass."""
 
 from cython cimport floating
 from libc.math cimport fabs, sqrt
@@ -78,3 +78,20 @@ def scale_to_unit(
             factor = <floating>(1 / sqrt(square)) if square > 0 else 0
             for k in range(indptr[i], indptr[i + 1]):
                 scaled[k] = values[k] * factor
+
+
+def add_rows(
+    const floating[:, ::1] A,            # in
+    const floating[:, ::1] B,            # in
+    const floating[::1] of_A,            # in: weight of each row
+    const floating[::1] of_B,            # in
+    floating[:, ::1] out,                # out
+):
+    """Compute the weighted sum of each row of A and the same row of B."""
+    cdef Py_ssize_t i, j
+    cdef floating a, b
+    with nogil:
+        for i in range(A.shape[0]):
+            a, b = of_A[i], of_B[i]
+            for j in range(A.shape[1]):
+                out[i, j] = a * A[i, j] + b * B[i, j]

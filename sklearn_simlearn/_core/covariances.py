@@ -85,9 +85,10 @@ def _moments_of_classes(rows, members, precision):
     means /= size[:, None]
 
     within = np.zeros((n_features, n_features))
+    rounded = means.astype(precision)
     for batch in _blocks(n, n_features):
-        rest = rows[of[batch]].astype(precision)
-        rest -= means[label[batch]]
+        rest = rows[of[batch]].astype(precision, copy=False)
+        rest -= rounded[label[batch]]
         within += rest.T @ rest
     weighted = np.sqrt(size)[:, None] * (means - mean)
     spread = weighted.T @ weighted

@@ -12,8 +12,8 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from sklearn.utils import gen_batches
 
+from sklearn_simlearn._core._rows_fast import add_rows
 from sklearn_simlearn._core.products import inner_products, products_with
 from sklearn_simlearn._core.rows import (
     inverse,
@@ -25,9 +25,6 @@ from sklearn_simlearn._core.rows import (
 from sklearn_simlearn._core.typing import Matrix
 
 C = TypeVar("C", bound=type)
-
-# Similarities that are weighted and added together, so that they stay in the cache.
-BLOCK = 2**16
 
 # Private classes that a stored estimator may hold.
 STORABLE: set[type] = set()
@@ -358,15 +355,15 @@ class Mixture(Composite):
         """Return the weighted sum of the similarities of both parts."""
         a = self.share
         learned, start = sides.similarity(self.learned), sides.similarity(self.start)
-        scale = np.ones((len(learned), 1), dtype=learned.dtype)
+        scale = np.ones(len(learned), dtype=learned.dtype)
         if self.same_items:
             learned_queries = sides.queries(self.learned)
             mixed = (1 - a) * learned_queries + a * sides.queries(self.start)
-            scale[:, 0] = inverse(np.sqrt(row_dots(mixed, mixed)))
+            scale[:] = inverse(np.sqrt(row_dots(mixed, mixed)))
+        learned = np.ascontiguousarray(learned)
+        start = np.ascontiguousarray(start, dtype=learned.dtype)
         S = np.empty_like(learned)
-        for batch in gen_batches(len(S), max(1, BLOCK // S.shape[1])):
-            np.multiply(learned[batch], (1 - a) * scale[batch], out=S[batch])
-            S[batch] += (a * scale[batch]) * start[batch]
+        add_rows(learned, start, (1 - a) * scale, a * scale, S)
         return S
 
 

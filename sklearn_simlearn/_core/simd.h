@@ -84,17 +84,19 @@ SIMLEARN_COUNT_EQUAL(count_equal_double, double)
  */
 SIMLEARN_CLONES
 static int32_t mark_relevant(const int32_t *bits, const int8_t *relevance, ptrdiff_t n,
-                             int32_t *keys)
+                             int32_t *SIMLEARN_RESTRICT keys)
 {
     int32_t largest = INT32_MIN;
     for (ptrdiff_t i = 0; i < n; i++) {
+        int32_t sign = relevance[i];
         int32_t key = bits[i] ^ ((bits[i] >> 31) & INT32_MAX);
         key = (bits[i] & INT32_MAX) == 0 ? 0 : key & ~1;
-        key |= relevance[i] > 0;
-        key = relevance[i] < 0 ? INT32_MIN : key;
-        keys[i] = key;
-        largest = key > largest ? key : largest;
+        key |= sign > 0;
+        keys[i] = sign < 0 ? INT32_MIN : key;
     }
+    /* With this loop inside the first one, gcc would vectorise neither. */
+    for (ptrdiff_t i = 0; i < n; i++)
+        largest = keys[i] > largest ? keys[i] : largest;
     return largest;
 }
 
@@ -116,6 +118,39 @@ static uint8_t count_kind(const int8_t *kinds, ptrdiff_t n, int8_t kind)
         count += kinds[i] == kind;
     return count;
 }
+
+/* Place of the row that has the largest product with the query, the first if several
+ * have it. Sixteen partial sums are added in a fixed order.
+ */
+#define SIMLEARN_FIND_LARGEST(name, real)                                           \
+    SIMLEARN_CLONES                                                                 \
+    static ptrdiff_t name(const real *X, ptrdiff_t n_features, const real *query,   \
+                          const int64_t *rows, ptrdiff_t n_rows)                    \
+    {                                                                               \
+        ptrdiff_t best = 0;                                                         \
+        real largest = 0;                                                           \
+        for (ptrdiff_t r = 0; r < n_rows; r++) {                                    \
+            const real *x = X + rows[r] * n_features;                               \
+            real part[16] = {0};                                                    \
+            ptrdiff_t i = 0;                                                        \
+            for (; i + 16 <= n_features; i += 16)                                   \
+                for (int k = 0; k < 16; k++)                                        \
+                    part[k] += x[i + k] * query[i + k];                             \
+            for (int k = 0; i + k < n_features; k++)                                \
+                part[k] += x[i + k] * query[i + k];                                 \
+            for (int n = 8; n > 0; n /= 2)                                          \
+                for (int k = 0; k < n; k++)                                         \
+                    part[k] += part[k + n];                                         \
+            if (r == 0 || part[0] > largest) {                                      \
+                largest = part[0];                                                  \
+                best = r;                                                           \
+            }                                                                       \
+        }                                                                           \
+        return best;                                                                \
+    }
+
+SIMLEARN_FIND_LARGEST(find_largest_float, float)
+SIMLEARN_FIND_LARGEST(find_largest_double, double)
 
 /* scores += step * (gain - loss) */
 SIMLEARN_CLONES

@@ -19,7 +19,7 @@ from sklearn_simlearn._core.triplets import take_triplets
 from sklearn_simlearn._core.typing import Matrix
 from sklearn_simlearn.angular._dual import Block, blocks_of_pairs, blocks_of_triplets
 from sklearn_simlearn.angular._encoder import largest, like
-from sklearn_simlearn.angular._grams_fast import take_ranked
+from sklearn_simlearn.angular._grams_fast import count_kinds, take_ranked
 
 
 class GivenTriplets(NamedTuple):
@@ -196,13 +196,12 @@ def choose_candidates(
 
     if how in ("balanced", "random"):
         # For all references at once: `working_memory` decides the size of a batch.
-        counts = [
-            [np.count_nonzero(listed == kind, axis=1) for kind in sizes]
-            for _, _, listed in batches()
-        ]
+        counts = {kind: np.zeros(len(indices), dtype=np.int64) for kind in sizes}
+        for batch, _, listed in batches():
+            for kind, count in counts.items():
+                count_kinds(listed, kind, count[batch])
         ranks = {
-            kind: _draw_ranks(count, sizes[kind], rng)
-            for kind, count in zip(sizes, np.concatenate(counts, axis=1), strict=True)
+            kind: _draw_ranks(count, sizes[kind], rng) for kind, count in counts.items()
         }
     blocks = []
     for batch, kinds, listed in batches():
@@ -212,7 +211,10 @@ def choose_candidates(
                 _take_nearest(cosines, listed, kind, sizes[kind]) for kind in sizes
             ]
         else:
-            sides = [_take_drawn(listed, kind, ranks[kind][batch]) for kind in sizes]
+            sides = [
+                _take_drawn(listed, kind, ranks[kind][batch], counts[kind][batch])
+                for kind in sizes
+            ]
         pairs: Iterable[tuple[np.ndarray, ...]] = zip(*sides, strict=True)
         if not is_balanced:
             pairs = (
@@ -233,12 +235,11 @@ def _take_nearest(cosines, kinds, kind, n):
         yield columns
 
 
-def _take_drawn(kinds, kind, ranks):
+def _take_drawn(kinds, kind, ranks, counts):
     """Return the columns of a kind with the given ranks, for each row."""
     columns = np.empty(ranks.shape, dtype=np.int64)
     take_ranked(kinds, kind, ranks, columns)
-    size = np.count_nonzero(kinds == kind, axis=1)
-    return [row[:count] for row, count in zip(columns, size, strict=True)]
+    return [row[:count] for row, count in zip(columns, counts, strict=True)]
 
 
 def _draw_ranks(size, n, rng):

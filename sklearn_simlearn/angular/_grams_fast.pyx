@@ -24,6 +24,21 @@ ctypedef fused index:
     int64_t
 
 
+def count_kinds(
+    const int8_t[:, ::1] kinds,          # in
+    int8_t kind,
+    int64_t[::1] counts,                 # in, out
+):
+    """Add the number of entries of the kind in each row to `counts`."""
+    cdef Py_ssize_t n_columns = kinds.shape[1], i, first, last
+    with nogil:
+        for i in range(kinds.shape[0]):
+            last = 0
+            while last < n_columns:
+                first, last = last, min(last + N_TOGETHER, n_columns)
+                counts[i] += count_kind(&kinds[i, first], last - first, kind)
+
+
 def take_ranked(
     const int8_t[:, ::1] kinds,          # in
     int8_t kind,
@@ -35,22 +50,21 @@ def take_ranked(
     Columns of ranks that the row does not have are not written.
     """
     cdef Py_ssize_t n_columns = kinds.shape[1], i, j, k, first, last
-    cdef int64_t count, n_kind
+    cdef int64_t count, end
     with nogil:
         for i in range(kinds.shape[0]):
-            count, k, last = 0, 0, 0
+            end, k, last = 0, 0, 0
             while k < ranks.shape[1] and last < n_columns:
                 first, last = last, min(last + N_TOGETHER, n_columns)
-                n_kind = count_kind(&kinds[i, first], last - first, kind)
-                if ranks[i, k] >= count + n_kind:
-                    count += n_kind
-                    continue
-                for j in range(first, last):
+                count, j = end, first
+                end += count_kind(&kinds[i, first], last - first, kind)
+                while k < ranks.shape[1] and ranks[i, k] < end:
                     if kinds[i, j] == kind:
-                        if k < ranks.shape[1] and ranks[i, k] == count:
+                        if ranks[i, k] == count:
                             columns[i, k] = j
                             k += 1
                         count += 1
+                    j += 1
 
 
 cdef class Blocks:

@@ -9,6 +9,14 @@ from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 import numpy as np
 
+cdef extern from "simd.h":
+    Py_ssize_t find_largest_float(
+        const float* X, Py_ssize_t n_features, const float* query,
+        const int64_t* rows, Py_ssize_t n_rows) noexcept nogil
+    Py_ssize_t find_largest_double(
+        const double* X, Py_ssize_t n_features, const double* query,
+        const int64_t* rows, Py_ssize_t n_rows) noexcept nogil
+
 ctypedef fused index_t:
     int32_t
     int64_t
@@ -18,6 +26,25 @@ cdef enum:
     BILINEAR = 0
     SYMMETRIC = 1
     DISSIMILARITY = 2
+
+
+def find_hardest(
+    const floating[:, ::1] X,            # in
+    const floating[:, ::1] qW,           # in: of the query of each triplet
+    const int64_t[:, ::1] triplets,      # in: rows of X; from column 2, the negatives
+    int64_t[::1] hardest,                # out
+):
+    """Find, for each triplet, the negative that is most similar under W."""
+    cdef Py_ssize_t t, place, n_negatives = triplets.shape[1] - 2, d = X.shape[1]
+    with nogil:
+        for t in range(triplets.shape[0]):
+            if floating is float:
+                place = find_largest_float(
+                    &X[0, 0], d, &qW[t, 0], &triplets[t, 2], n_negatives)
+            else:
+                place = find_largest_double(
+                    &X[0, 0], d, &qW[t, 0], &triplets[t, 2], n_negatives)
+            hardest[t] = triplets[t, 2 + place]
 
 
 def take_steps(

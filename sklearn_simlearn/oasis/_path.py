@@ -97,8 +97,14 @@ class Coordinates(NamedTuple):
         rows = project(self.start.items(X).astype(DTYPE), self.directions)
         return rows if self.metric is None else self.metric.items(rows)
 
-    def embed(self, W: np.ndarray, n_components: int | None) -> Affine:
-        """Return the map that embeds projected rows by the positive part of W."""
+    def embed(self, W: np.ndarray | None, n_components: int | None) -> Affine:
+        """Return the map that embeds projected rows by the positive part of W.
+
+        If W is None, return the metric, whose first coordinates separate classes best.
+        """
+        if W is None:
+            assert self.metric is not None  # the identity alone is not a candidate
+            return Affine(self.metric.A[:n_components], self.metric.b[:n_components])
         A = positive_factor(W)[:n_components]
         return Affine(A, np.zeros(len(A), dtype=A.dtype)).after(self.metric)
 
@@ -183,7 +189,10 @@ class Path:
         base: Encoder = start
         if plain.directions is not None:
             base = Chain(start, plain.directions.astype(X.dtype))
-        diagonalizer = cache(lambda: Diagonalizer(estimate_moments(rows, relevance)))
+        # Shrinkage makes the precision of the rows sufficient for the moments.
+        diagonalizer = cache(
+            lambda: Diagonalizer(estimate_moments(rows, relevance, DTYPE))
+        )
         for name, shrinkage in self._starts():
             steps = self._steps(name, shrinkage, dropped)
             if not steps:
@@ -198,7 +207,8 @@ class Path:
                 n_known = n_triplets if given is None else min(n_triplets, len(given))
                 for _ in rankers.learn_up_to(n_known):
                     pass
-                embedding = coordinates.embed(rankers.average(), self.n_components)
+                W = rankers.average() if n_triplets else None
+                embedding = coordinates.embed(W, self.n_components)
                 learned = Chain(base, embedding.astype(X.dtype))
                 for candidate in candidates:
                     yield candidate, mix(learned, start, candidate.share)
@@ -246,7 +256,8 @@ class Path:
         self, W: np.ndarray, candidate: Candidate, coordinates: Coordinates
     ) -> dict:
         """Return the attributes of a model that has learned W."""
-        embedding = coordinates.embed(W, self.n_components)
+        changed = W if candidate.n_triplets else None
+        embedding = coordinates.embed(changed, self.n_components)
         # Compose both maps, so that rows are encoded by one product.
         embedding = embedding.after(coordinates.directions).astype(self.X.dtype)
         learned = Chain(coordinates.start, embedding)

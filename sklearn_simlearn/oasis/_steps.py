@@ -12,7 +12,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn_simlearn._core.rows import row_dots
 from sklearn_simlearn._core.threads import one_blas_thread
 from sklearn_simlearn._core.typing import Matrix
-from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
+from sklearn_simlearn.oasis._oasis_fast import find_hardest, sweep_sparse, take_steps
 
 # Codes of the kernel. "final" learns like None and makes W symmetric at the end.
 LEARNED = {None: 0, "final": 0, "online": 1, "dissimilarity": 2}
@@ -224,7 +224,7 @@ def _sweep_dense(W, X, triplets, C, learned):
         rows = triplets[start : start + block]
         q, positive = _take(X, rows[:, 0]), _take(X, rows[:, 1])
         qW = q @ W
-        negative = _take(X, _hardest(X, qW, rows[:, 2:]))
+        negative = _take(X, _hardest(X, qW, rows))
         if learned == LEARNED["dissimilarity"]:
             # (oasis-dissim)  a = q - x+, b = q - x-, V = b b' - a a', so that
             # <V_t, V_s> = (b_t b_s)^2 + (a_t a_s)^2 - (a_t b_s)^2 - (b_t a_s)^2
@@ -262,13 +262,10 @@ def _take(X, rows):
     return X[rows].toarray() if sparse.issparse(X) else X[rows]
 
 
-def _hardest(X, qW, negatives):
-    """Return, for each query, the negative that is most similar under W."""
-    if negatives.shape[1] == 1:
-        return negatives[:, 0]
-    # With 5 features in single precision, OpenBLAS may compute with numbers that it
-    # does not use. These may set the flag of invalid operations, but the products are
-    # right.
-    with np.errstate(invalid="ignore"):
-        similarity = np.matmul(X[negatives], qW[:, :, None])[:, :, 0]
-    return negatives[np.arange(len(negatives)), similarity.argmax(axis=1)]
+def _hardest(X, qW, triplets):
+    """Return the negative of each triplet that is most similar under W."""
+    if triplets.shape[1] == 3:
+        return triplets[:, 2]
+    hardest = np.empty(len(triplets), dtype=np.int64)
+    find_hardest(X, qW, triplets, hardest)
+    return hardest

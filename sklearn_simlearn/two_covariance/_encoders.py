@@ -43,6 +43,8 @@ def span_of_weights(beta: np.ndarray, sizes: np.ndarray = SIZES) -> np.ndarray:
     if length == 0:
         return np.eye(len(beta), 1)
     first = weights[0] / length
+    if len(weights) == 1:
+        return first[:, None]
     rest = weights - np.outer(weights @ first, first)
     _, strength, directions = np.linalg.svd(rest, full_matrices=False)
     keep = strength > TOLERANCE * strength.max(initial=length)
@@ -81,7 +83,8 @@ class LikelihoodRatio(Encoder):
         """Return the coefficients of one set of queries per row."""
         sets = read_groups(groups, X.shape[0])
         n = sets.sizes.astype(np.float64)[:, None]
-        total = self.length * n * average(X, sets)
+        mean = X if groups is None else average(X, sets)
+        total = self.length * n * mean
         linear = total * (self.beta / (1 + (n + 1) * self.beta))
         squares = -0.5 * quadratic_weights(self.beta, sets.sizes) @ self.basis
         return np.hstack([linear, squares]).astype(X.dtype, copy=False)

@@ -175,7 +175,7 @@ class Path:
         base: Encoder = start
         if directions is not None:
             base = Chain(start, directions.astype(X.dtype))
-        diagonalize = Diagonalizer(moments)
+        diagonalize, of_start = Diagonalizer(moments), deviation_of_start(moments)
         for shrinkage, form in product(self.shrinkages, FORMS):
             candidates = [Candidate(form, shrinkage, share) for share in SHARES]
             candidates = [each for each in candidates if each not in dropped]
@@ -185,7 +185,7 @@ class Path:
             score = make_score(form, coordinates, self.n_components, SIZES[:1])
             learned = score.encode(base, None, X.dtype)
             for candidate in candidates:
-                share = true_share(candidate.share, score.deviation, moments)
+                share = true_share(candidate.share, score.deviation, of_start)
                 yield candidate, QuerySets(mix(learned, start, share))
 
     def refit(self, candidate: Candidate | None, rng: np.random.Generator) -> dict:
@@ -197,7 +197,8 @@ class Path:
         coordinates = Diagonalizer(moments)(candidate.shrinkage)
         score = make_score(candidate.form, coordinates, self.n_components)
         learned = score.encode(start, directions, self.X.dtype)
-        share = true_share(candidate.share, score.deviation, moments)
+        of_start = deviation_of_start(moments)
+        share = true_share(candidate.share, score.deviation, of_start)
         return {
             "encoder_": QuerySets(mix(learned, start, share)),
             "share_": share,
@@ -241,15 +242,22 @@ def learn_moments(
     return directions, estimate_moments(rows, relevance, precision)
 
 
-def true_share(nominal: float, deviation: float, moments: Moments) -> float:
-    """Return the weight of the start that corresponds to a nominal share.
+def deviation_of_start(moments: Moments) -> float:
+    """Return the standard deviation of the inner products of a query with all rows.
 
-    The nominal share applies to similarities of equal spread. The inner products of a
-    query with all rows have a variance of m' T m + tr(T T) on average, where m is the
-    mean and T the covariance of the rows.
+    Their variance is m' T m + tr(T T) on average, where m is the mean and T the
+    covariance of the rows.
     """
     mean, total = moments.mean, moments.total
-    of_start = np.sqrt(mean @ total @ mean + np.square(total).sum())
+    return float(np.sqrt(mean @ total @ mean + np.square(total).sum()))
+
+
+def true_share(nominal: float, deviation: float, of_start: float) -> float:
+    """Return the weight of the start that corresponds to a nominal share.
+
+    The nominal share applies to similarities of equal spread. The learned similarity
+    has the standard deviation `deviation`, and the start has `of_start`.
+    """
     weight = nominal * deviation
     rest = (1 - nominal) * of_start
     return float(weight / (weight + rest)) if deviation > 0 and rest > 0 else nominal

@@ -1,11 +1,11 @@
-"""Check and scaling of rows against SciPy and NumPy."""
+"""Kernels of rows against SciPy and NumPy."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from sklearn_simlearn._core._rows_fast import check_csr
+from sklearn_simlearn._core._rows_fast import add_rows, check_csr
 from sklearn_simlearn._core.rows import canonical_csr, unit_rows
 
 
@@ -85,3 +85,11 @@ def test_rows_of_unit_length(dtype, index, rng):
         assert_array_equal(X, before)
     for shape in ((0, 3), (3, 0)):
         assert unit_rows(np.empty(shape, dtype)).shape == shape
+
+
+def test_weighted_sums_of_rows(rng, dtype):
+    A, B = rng.standard_normal((2, 5, 37)).astype(dtype)
+    of_A, of_B = rng.standard_normal((2, 5)).astype(dtype)
+    out = np.full_like(A, np.nan)
+    add_rows(A, B, of_A, of_B, out)
+    assert_array_equal(out, of_A[:, None] * A + of_B[:, None] * B)

@@ -25,7 +25,12 @@ from sklearn_simlearn._core.rows import (
 )
 from sklearn_simlearn.angular import _angular, _candidates, _dual
 from sklearn_simlearn.angular._angular_fast import smo
-from sklearn_simlearn.angular._grams_fast import Blocks, grams_csr, grams_dense
+from sklearn_simlearn.angular._grams_fast import (
+    Blocks,
+    count_kinds,
+    grams_csr,
+    grams_dense,
+)
 from sklearn_simlearn.metrics import PairwiseRelevance
 from sklearn_simlearn.similarities import CosineSimilarity
 
@@ -446,9 +451,12 @@ def test_junk_and_distractors(clusters):
 def test_candidates_are_drawn_evenly(rng):
     kinds = rng.integers(-1, 2, (2000, 150)).astype(np.int8)
     kinds[0], kinds[1] = 1, -1
+    counts = np.zeros(len(kinds), dtype=np.int64)
+    count_kinds(kinds, 1, counts)
+    assert_array_equal(counts, (kinds == 1).sum(axis=1))
     for n in (20, 60):
-        ranks = _candidates._draw_ranks((kinds == 1).sum(axis=1), n, rng)
-        drawn = _candidates._take_drawn(kinds, 1, ranks)
+        ranks = _candidates._draw_ranks(counts, n, rng)
+        drawn = _candidates._take_drawn(kinds, 1, ranks, counts)
         for row, columns in zip(kinds, drawn, strict=True):
             pool = np.flatnonzero(row == 1)
             assert len(columns) == min(n, len(pool))

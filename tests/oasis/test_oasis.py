@@ -22,12 +22,12 @@ from sklearn_simlearn._core.relevance import check_relevance
 from sklearn_simlearn._core.sklearn import get_threadpool_controller
 from sklearn_simlearn._core.start import Start
 from sklearn_simlearn._core.triplets import triplet_sampler
-from sklearn_simlearn._holdout import START, Choice
+from sklearn_simlearn._holdout import START, Choice, settle
 from sklearn_simlearn._validation import Validation
 from sklearn_simlearn.metrics import average_precision
 from sklearn_simlearn.oasis import _path as oasis_path
 from sklearn_simlearn.oasis import _steps as oasis_steps
-from sklearn_simlearn.oasis._oasis_fast import sweep_sparse, take_steps
+from sklearn_simlearn.oasis._oasis_fast import find_hardest, sweep_sparse, take_steps
 from sklearn_simlearn.oasis._path import Candidate, make_metric
 from sklearn_simlearn.oasis._steps import LEARNED, draw_stream, sweep
 from sklearn_simlearn.similarities import CosineSimilarity
@@ -267,6 +267,19 @@ def test_hardest_negative(problem, rng):
     assert counts_several == counts_one
 
 
+@pytest.mark.parametrize("n_features", [3, 16, 41])
+def test_kernel_of_the_hardest_negatives(n_features, rng, dtype):
+    # Products of small integers are exact, and some are tied: the first is taken.
+    X = rng.integers(-2, 3, (30, n_features)).astype(dtype)
+    qW = rng.integers(-2, 3, (50, n_features)).astype(dtype)
+    triplets = rng.integers(30, size=(50, 12))
+    hardest = np.empty(50, dtype=np.int64)
+    find_hardest(X, qW, triplets, hardest)
+    negatives = triplets[:, 2:]
+    best = np.argmax(np.einsum("tnf,tf->tn", X[negatives], qW), axis=1)
+    assert_array_equal(hardest, negatives[np.arange(50), best])
+
+
 @pytest.mark.parametrize("kind", ["labels", "columns"])
 def test_stream_of_several_negatives(kind, counts):
     _, y = counts
@@ -466,6 +479,21 @@ def test_served_similarity(metric, share, max_directions, counts, monkeypatch, d
     few = OASIS(holdout="samples", n_components=2, random_state=0).fit(X, y)
     assert few.components_.shape == (2, 40)
     assert_allclose(few.components_, oasis.components_[:2], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["whitened", "discriminant"])
+def test_few_components_of_a_metric_are_those_that_separate_classes(metric, planted):
+    X, y = planted
+    with settle(Candidate(metric, 0.1, 0, 0.0)):
+        full = OASIS(random_state=0).fit(X, y)
+        few = OASIS(n_components=3, random_state=0).fit(X, y)
+    assert_array_equal(few.components_, full.components_[:3])
+    assert_array_equal(few.offset_, full.offset_[:3])
+    rows = Start(None).items(X) @ full.components_.T
+    means = np.array([rows[y == label].mean(axis=0) for label in np.unique(y)])
+    inside = np.mean([rows[y == label].var(axis=0) for label in np.unique(y)], axis=0)
+    separation = means.var(axis=0) / inside
+    assert separation[:3].min() > separation[3:].max()
 
 
 def test_default_form_does_not_depend_on_n_jobs(planted):

@@ -28,6 +28,7 @@ from sklearn_simlearn.two_covariance._encoders import (
 from sklearn_simlearn.two_covariance._path import (
     FORMS,
     Candidate,
+    deviation_of_start,
     make_score,
     true_share,
 )
@@ -332,12 +333,12 @@ def test_predicted_deviations(form, rng):
     learned = encoder.queries(items[:300]) @ encoder.items(items[300:]).T
     start = items[:300] @ items[300:].T
     deviations = [np.sqrt(S.var(axis=1).mean()) for S in (learned, start)]
-    share = true_share(0.5, score.deviation, moments)
+    share = true_share(0.5, score.deviation, deviation_of_start(moments))
     assert share * deviations[1] / ((1 - share) * deviations[0]) == pytest.approx(
         1, abs=0.2
     )
-    assert true_share(0.0, score.deviation, moments) == 0
-    assert true_share(0.5, 0.0, moments) == 0.5
+    assert true_share(0.0, score.deviation, 1.0) == 0
+    assert true_share(0.5, 0.0, 1.0) == 0.5
 
 
 def test_learns_what_helps_with_new_classes(hidden):
