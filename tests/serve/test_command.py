@@ -51,12 +51,6 @@ def serve(folder, *options):
     assert "Traceback" not in errors
 
 
-def test_two_workers_answer_and_stop(tmp_path):
-    with serve(tmp_path, "--workers", "2") as (address, _):
-        answer = urllib.request.urlopen(f"{address}health", timeout=120).read()
-        assert json.loads(answer)["indexes"] == {tmp_path.name: 3}
-
-
 def search(address, name):
     """Return the number of results of a search."""
     request = urllib.request.Request(
@@ -209,8 +203,8 @@ def send(host, port, request, *, close):
             return b""
 
 
-def test_malformed_requests(tmp_path):
-    with serve(tmp_path) as (address, _):
+def test_two_workers_answer_malformed_requests_and_stop(tmp_path):
+    with serve(tmp_path, "--workers", "2") as (address, _):
         host, port = re.search(r"//(.*):(\d+)/", address).groups()
         for name, (request, expected) in RAW.items():
             request = request.replace(b"NAME", tmp_path.name.encode())

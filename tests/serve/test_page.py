@@ -310,20 +310,30 @@ def wait_for_pictures(page, n_pictures):
     )
 
 
-# -- two commands --
+# -- indexes that the command line saves --
 
 
 @pytest.fixture
-def save_and_serve(tmp_path, monkeypatch):
-    """Save an index and serve it by two commands; return the address of the page."""
-    processes: list = []
+def save(tmp_path, monkeypatch):
+    """Save an index by the command line; return its folder."""
 
-    def start(*arguments):
+    def save(*arguments):
         monkeypatch.chdir(tmp_path)
         assert command.main([*map(str, arguments), "--save", "index"]) == 0
+        return tmp_path / "index"
+
+    return save
+
+
+@pytest.fixture
+def start_service():
+    """Serve a folder by the command line; return the address of the page."""
+    processes: list = []
+
+    def start(folder):
         program = [sys.executable, "-m", "sklearn_simlearn"]
         process = subprocess.Popen(
-            [*program, "serve", "index", "--port", "0"],
+            [*program, "serve", folder, "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -351,7 +361,7 @@ def search_for_the_sea(page):
     assert "blue sea number" in page.ask("document.querySelector('.text').innerText")
 
 
-def test_from_judgements_to_results(browser, save_and_serve, tmp_path):
+def test_from_judgements_to_results(browser, save, serve, tmp_path):
     folder = tmp_path / "collection"
     (folder / "qrels").mkdir(parents=True)
     lines = [json.dumps({"_id": f"d{i}", "text": t}) for i, t in enumerate(DOCUMENTS)]
@@ -361,15 +371,15 @@ def test_from_judgements_to_results(browser, save_and_serve, tmp_path):
     rows = [f"q{i % 4}\td{i}\t1" for i in range(60)]
     head = "query-id\tcorpus-id\tscore"
     (folder / "qrels" / "test.tsv").write_text("\n".join([head, *rows]))
-    page = Page(browser, save_and_serve("--beir", folder))
+    page = Page(browser, serve(save("--beir", folder)))
     search_for_the_sea(page)
     page.photograph("collection")
 
 
-def test_from_a_table_of_texts_to_results(browser, save_and_serve, tmp_path):
+def test_from_a_table_of_texts_to_results(browser, save, serve, tmp_path):
     rows = [f"d{i},{text},{i % 3}" for i, text in enumerate(DOCUMENTS)]
     (tmp_path / "texts.csv").write_text("\n".join(["id,text,shelf", *rows]))
-    page = Page(browser, save_and_serve("--texts", "texts.csv"))
+    page = Page(browser, serve(save("--texts", "texts.csv")))
     search_for_the_sea(page)
     # The column shelf is a filter.
     page.ask(
@@ -382,7 +392,9 @@ def test_from_a_table_of_texts_to_results(browser, save_and_serve, tmp_path):
     assert page.faults() == []
 
 
-def test_from_a_folder_of_photographs_to_results(browser, save_and_serve, tmp_path):
+def test_from_a_folder_of_photographs_to_results(
+    browser, save, start_service, tmp_path
+):
     cv2 = pytest.importorskip("cv2")
     rng = np.random.default_rng(0)
     (tmp_path / "photographs").mkdir()
@@ -398,7 +410,7 @@ def test_from_a_folder_of_photographs_to_results(browser, save_and_serve, tmp_pa
         turn = cv2.getRotationMatrix2D((160, 120), -8, 1)
         query = cv2.warpAffine(pixels, turn, (320, 240), borderMode=cv2.BORDER_REFLECT)
         cv2.imwrite(str(tmp_path / f"query {i}.jpg"), query)
-    page = Page(browser, save_and_serve("--images", "photographs"))
+    page = Page(browser, start_service(save("--images", "photographs")))
     page.drop(tmp_path / "query 5.jpg")
     page.wait_for_results()
     assert len(page.ids()) >= 10

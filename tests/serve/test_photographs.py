@@ -102,6 +102,13 @@ def test_thumbnails(ids):
             assert np.argmin([distance.mean() for distance in distances]) == row
 
 
+@pytest.fixture(scope="module")
+def served_photographs():
+    images, index = make_index()
+    with TestClient(create_app(index.fit(images))) as client:
+        yield client
+
+
 @pytest.mark.parametrize(
     ("address", "status"),
     [
@@ -116,12 +123,10 @@ def test_thumbnails(ids):
         ("thumbnail?id=" + 2000 * "9", 404),
     ],
 )
-def test_unknown_thumbnails(address, status):
-    images, index = make_index()
-    with TestClient(create_app(index.fit(images))) as client:
-        response = client.get(f"/indexes/index/{address}")
-        assert response.status_code == status
-        assert "error" in response.json()
+def test_unknown_thumbnails(served_photographs, address, status):
+    response = served_photographs.get(f"/indexes/index/{address}")
+    assert response.status_code == status
+    assert "error" in response.json()
 
 
 def test_an_index_without_thumbnails():
