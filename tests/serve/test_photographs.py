@@ -68,7 +68,7 @@ def test_photographs_as_queries(tmp_path):
 
 
 def make_index(n_items=6):
-    images = [photograph((400, 300)) for _ in range(n_items)]
+    images = [photograph((200, 170)) for _ in range(n_items)]
     estimator = make_pipeline(ImageReader(), BlockVisterms(n_words=5, random_state=0))
     return images, SimilarityIndex(estimator)
 
