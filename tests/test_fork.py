@@ -55,7 +55,8 @@ for learner in (
 
 vectors = rng.random((4000, 64)).astype(np.float32)
 for backend in sys.argv[1:]:
-    D = sparse.csr_array(vectors * (vectors > 0.7)) if backend == "inverted" else vectors
+    is_sparse = backend == "inverted"
+    D = sparse.csr_array(vectors * (vectors > 0.7)) if is_sparse else vectors
     index = SimilarityIndex(Normalizer(), backend=backend, n_jobs=2).fit(D)
     expected = index.search(D[:300])  # matrix products, and kernels by codes
     few = index.search(D[:10])
