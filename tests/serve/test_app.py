@@ -664,6 +664,8 @@ def test_the_description_fits_the_routes(client):
     assert "/indexes/{index}/thumbnail" not in description["paths"]
     for path, methods in description["paths"].items():
         for method, action in methods.items():
+            is_change = action["operationId"] in ("add", "upsert", "remove", "save")
+            assert ("403" in action["responses"]) == is_change
             path = path.replace("{index}", "texts")
             response = client.request(method, path, headers=HEADERS)
             assert response.status_code not in (404, 405, 500), path

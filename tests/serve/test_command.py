@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.serve._command import list_hosts
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
@@ -49,6 +50,18 @@ def serve(folder, *options):
         _, errors = process.communicate(timeout=120)
     assert process.returncode in (0, -15)
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1", "::1"])
+def test_a_loopback_address_limits_the_host_names(host):
+    assert set(list_hosts(host, [])) == {"localhost", "127.0.0.1", "[::1]", host}
+    assert "name.org" in list_hosts(host, ["name.org"])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "name.org"])
+def test_other_addresses_accept_all_host_names_unless_some_are_given(host):
+    assert list_hosts(host, []) is None
+    assert {host, "other.org"} <= set(list_hosts(host, ["other.org"]))
 
 
 def search(address, name):
