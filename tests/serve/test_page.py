@@ -91,9 +91,7 @@ def test_texts(browser, url):
     page = Page(browser, url)
     assert page.ask("document.activeElement.id") == "text"
     page.photograph("texts_empty")
-    page.type("red apple")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("red apple")
     assert page.ids()[0] == "t0"
     assert TEXTS[0] in page.ask("document.querySelector('#results').innerText")
     # Why this result?
@@ -122,13 +120,8 @@ def test_texts(browser, url):
 
 def test_filters(browser, url):
     page = Page(browser, url)
-    page.type("car house")
-    page.press("Enter")
-    page.wait_for_results()
-    page.ask(
-        "(() => { const s = document.querySelector('#filters select');"
-        "s.focus(); s.value = '\"thing\"'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.search("car house")
+    page.choose("#filters select", '"thing"')
     page.wait("!document.querySelector('#results').innerText.includes('scene')")
     page.wait_for_results()
     page.click("#filters input:last-of-type")
@@ -142,9 +135,7 @@ def test_filters(browser, url):
 
 def test_more_results_and_keys(browser, url):
     page = Page(browser, url)
-    page.type("filler")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("filler")
     assert len(page.ids()) == 20
     page.click("#more")
     page.wait("document.querySelectorAll('#results > li').length === 40")
@@ -168,9 +159,7 @@ def test_more_results_and_keys(browser, url):
 def test_widths_and_schemes(browser, url, width, scheme):
     page = Page(browser, url)
     page.resize(width, scheme)
-    page.type("the old blue house")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("the old blue house")
     page.click("#results > li:first-child .actions button:last-child")
     page.wait("document.querySelector('.why table') !== null")
     page.ask("scrollTo(0, 0)")
@@ -194,25 +183,15 @@ def test_errors_are_shown(browser, serve, texts, tmp_path):
     page.press("Enter")
     page.wait("document.querySelector('#error').innerText.includes('3 numbers')")
     page.photograph("vectors_error")
-    page.type(", 3")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search(", 3")
     assert page.ask("document.querySelector('#error').hidden")
     # Another index.
-    page.ask(
-        "(() => { const s = document.querySelector('#index');"
-        "s.value = 'texts'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#index", "texts")
     assert page.ids() == []
     page.click("#text")
-    page.type("apple")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("apple")
     # No results.
-    page.ask(
-        "(() => { const s = document.querySelectorAll('#filters input')[0];"
-        "s.value = 1e6; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#filters input", 1e6)
     page.wait("document.querySelector('#status').innerText.startsWith('Nothing found')")
 
 
@@ -353,9 +332,7 @@ DOCUMENTS = [f"{TOPICS[i % 4]} number{i} of many words" for i in range(60)]
 
 
 def search_for_the_sea(page):
-    page.type("blue sea")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("blue sea")
     assert len(page.ids()) >= 10
     assert set(page.ids()[:10]) <= {f"d{i}" for i in range(2, 60, 4)}
     assert "blue sea number" in page.ask("document.querySelector('.text').innerText")
@@ -382,10 +359,7 @@ def test_from_a_table_of_texts_to_results(browser, save, serve, tmp_path):
     page = Page(browser, serve(save("--texts", "texts.csv")))
     search_for_the_sea(page)
     # The column shelf is a filter.
-    page.ask(
-        "(() => { const s = document.querySelector('#filters select');"
-        "s.value = '1'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#filters select", "1")
     page.wait("!document.querySelector('#results').innerText.includes('d2\\n')")
     page.wait_for_results()
     assert page.ids()[0] in {f"d{i}" for i in range(10, 60, 12)}
