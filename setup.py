@@ -61,8 +61,8 @@ class BuildKernels(build_ext):
             if use_openmp and self.compiler.compiler_type != "msvc":
                 extension.extra_link_args += openmp
             if SANITIZE:  # the last of several options counts
-                # -Og -g1 compiles three times as fast as -O1 -g, and keeps the lines. It
-                # does not unroll loops; -w hides a warning about each of them.
+                # -Og -g1 compiles three times as fast as -O1 -g, and keeps the lines.
+                # It does not unroll loops; -w hides a warning about each of them.
                 extension.extra_compile_args += [*SANITIZERS, "-Og", "-g1", "-w"]
                 extension.extra_link_args += SANITIZERS
         super().build_extensions()
