@@ -98,6 +98,13 @@ class Page:
         )
         self.browser.call("Input.dispatchKeyEvent", type="keyUp", **params)
 
+    def choose(self, selector, value):
+        """Set the value of the first field that matches, as a user does."""
+        field = f"document.querySelector({json.dumps(selector)})"
+        self.ask(f"{field}.focus()")
+        self.ask(f"{field}.value = {json.dumps(value)}")
+        self.ask(f"{field}.dispatchEvent(new Event('change'))")
+
     def upload(self, selector, *paths):
         document = self.browser.call("DOM.getDocument")["root"]["nodeId"]
         node = self.browser.call(
@@ -124,6 +131,11 @@ class Page:
             "document.body.ariaBusy === 'false' && "
             f"document.querySelectorAll('#results > li').length > 0 && {condition}"
         )
+
+    def search(self, text):
+        self.type(text)
+        self.press("Enter")
+        self.wait_for_results()
 
     def faults(self):
         """Return errors on the console, text that is cut off, barriers to access."""

@@ -10,10 +10,10 @@ import sys
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-import numpy as np
 import pytest
-from sample_data import make_counts
-from sklearn.datasets import make_blobs
+
+# The process that starts the workers reads this file, too. It runs no tests, so NumPy
+# and scikit-learn are imported where they are used.
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -23,12 +23,16 @@ def dtype(request):
 
 @pytest.fixture
 def rng():
+    import numpy as np
+
     return np.random.default_rng(0)
 
 
 @pytest.fixture
 def blobs():
     """Return three overlapping classes of non-negative samples."""
+    from sklearn.datasets import make_blobs
+
     X, y = make_blobs(
         90, 5, centers=3, cluster_std=4.0, center_box=(0, 10), random_state=0
     )
@@ -38,6 +42,8 @@ def blobs():
 @pytest.fixture
 def counts():
     """Return sparse counts of 12 objects with 5 samples each, and 6 distractors."""
+    from sample_data import make_counts
+
     return make_counts()
 
 

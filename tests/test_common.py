@@ -88,7 +88,7 @@ def candidates(monkeypatch):
 
 
 @parametrize_with_checks(WITH_HOLDOUT)
-def test_sklearn_contract_of_what_is_learned(estimator, check, candidates):
+def test_sklearn_contract_on_the_path_that_learns(estimator, check, candidates):
     check(estimator)
     assert _holdout.START not in candidates
 
@@ -96,7 +96,7 @@ def test_sklearn_contract_of_what_is_learned(estimator, check, candidates):
 @pytest.mark.parametrize("learner", WITH_HOLDOUT, ids=repr)
 @pytest.mark.parametrize("check", MORE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
-def test_more_checks_of_what_is_learned(learner, check, candidates):
+def test_more_checks_on_the_path_that_learns(learner, check, candidates):
     check(type(learner).__name__, learner)
     assert _holdout.START not in candidates
 

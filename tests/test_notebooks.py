@@ -34,8 +34,9 @@ def test_there_are_notebooks():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_are_those_of_a_new_run(path, monkeypatch):
+def test_stored_outputs_are_those_of_a_new_run(path, monkeypatch, tmp_path):
     monkeypatch.delenv("MPLBACKEND", raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # the home may be read-only
     stored = text_outputs(nbformat.read(path, as_version=4))
     notebook = nbformat.read(path, as_version=4)
     # A busy machine may take long to start a kernel.

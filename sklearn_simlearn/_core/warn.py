@@ -1,18 +1,11 @@
 """Warnings that are shown at the line of the user."""
 
-import contextlib
 import sys
 import warnings
-from pathlib import Path
 
-import sklearn
-
-# Packages between the user's line and the line that warns.
-OURS = (
-    str(Path(__file__).parents[1]),
-    str(Path(sklearn.__file__).parent),
-    contextlib.__file__,
-)
+# Packages between the user's line and the line that warns. They are named instead of
+# imported, so that a filter can use the class below before scikit-learn is loaded.
+OURS = ("contextlib", "sklearn", "sklearn_simlearn")
 
 
 class StartKeptWarning(UserWarning):
@@ -37,6 +30,11 @@ class StartKeptWarning(UserWarning):
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the innermost line outside this package and scikit-learn."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+    while frame.f_back is not None and _find_package(frame) in OURS:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def _find_package(frame):
+    """Return the name of the package whose code a frame runs."""
+    return frame.f_globals.get("__name__", "").partition(".")[0]

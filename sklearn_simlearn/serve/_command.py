@@ -52,7 +52,7 @@ def run(folders, *, host, port, workers, token, trusted, limits, allowed_hosts):
         "token": token,
         "trusted": list(trusted),
         "limits": vars(limits),
-        "allowed_hosts": _list_hosts(host, allowed_hosts),
+        "allowed_hosts": list_hosts(host, allowed_hosts),
     }
     listener = _listen(host, port)
     options = {
@@ -111,7 +111,7 @@ def read_token(path):
     return token
 
 
-def _list_hosts(host, allowed_hosts):
+def list_hosts(host, allowed_hosts):
     """Return the host names that requests may use; None for all host names."""
     # A page of another site could use a host name that resolves to the loopback
     # address. It must not reach a service that listens only on loopback.

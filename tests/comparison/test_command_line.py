@@ -415,8 +415,8 @@ def start(arguments, redirection="", **options):
     )
 
 
-def test_outputs_that_take_nothing(saved, user_file, tmp_path):
-    """Try closed and full streams, and a closed pipe; all at once, to save time."""
+def test_closed_and_full_outputs(saved, user_file, tmp_path):
+    """Try a closed stream, a closed pipe and a full device at the same time."""
     arguments = ["search", saved, user_file, "--output"]
     closed = start([*arguments, tmp_path / "closed.csv"], ">&-")
     reader = start([*arguments, tmp_path / "reader.csv"])

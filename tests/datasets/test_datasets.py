@@ -813,7 +813,7 @@ def test_npz_that_expands_is_refused_before_it_does(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, bool, np.float16])
-def test_npz_counts_what_is_converted(save, dtype):
+def test_npz_counts_converted_bytes(save, dtype):
     path = save(X=np.ones((100, 10), dtype=dtype), y=np.arange(100))
     stored = 1000 * np.dtype(dtype).itemsize
     needed = stored + 8 * 1000 + 8 * 100

@@ -36,7 +36,7 @@ RetrievalReport(models, X[1::2], y[1::2], X_train=X[::2], y_train=y[::2])
 
 
 @pytest.fixture(scope="module")
-def notebook():
+def notebook(tmp_path_factory):
     cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
     notebook = nbformat.v4.new_notebook(cells=cells)
     # A busy machine may take long to start a kernel.
@@ -44,6 +44,8 @@ def notebook():
     with pytest.MonkeyPatch.context() as patch:
         # If the variable is set, plots are not drawn inside the notebook.
         patch.delenv("MPLBACKEND", raising=False)
+        # The home may be read-only.
+        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
         return client.execute()
 
 

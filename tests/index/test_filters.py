@@ -221,6 +221,11 @@ def test_filters_of_each_query(kind, rng, tmp_path):
     assert_array_equal(ids, brute_force(S, 4, [left[mask] for mask in masks]))
     _, ids = index.search(X[:2], 4, filter=left[:6].reshape(2, 3))
     assert_array_equal(ids, brute_force(S[:2], 4, left[:6].reshape(2, 3)))
+    _, ids = index.search(X[:2], 4, filter=[None, None])
+    assert_array_equal(ids, brute_force(S[:2], 4, [left] * 2))
+    # A list of numbers of any type holds ids.
+    _, ids = index.search(X[:2], 4, filter=[np.int16(2), np.int16(40)])
+    assert_array_equal(ids, brute_force(S[:2], 4, [np.array([2, 40])] * 2))
     with pytest.raises(ValueError, match="one filter, or None, per query; got 6 for 2"):
         index.search(X[:2], filter=filters)
 

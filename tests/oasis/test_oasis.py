@@ -687,7 +687,7 @@ def test_partial_fit_starts_again_after_a_fit_with_a_holdout(planted):
     assert fitted.n_triplets_ == 1000
 
 
-def test_interval_does_not_change_what_is_learned(words, monkeypatch):
+def test_interval_does_not_change_the_similarity(words, monkeypatch):
     X, y = words
     for options in ({}, {"n_models": 2}):
         monkeypatch.setattr(oasis_steps, "INTERVAL", 10_000)

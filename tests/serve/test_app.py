@@ -1,8 +1,10 @@
 """The service: requests, limits, changes, and a new index in the folder."""
 
 import json
+import shutil
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -50,12 +52,19 @@ def fit(samples, **params):
     return SimilarityIndex(estimator, **params)
 
 
-@pytest.fixture
-def texts(tmp_path):
+@pytest.fixture(scope="module")
+def saved_texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
     index = fit(TEXTS, store_items=True)
     ids = [f"n{i}" for i in range(50)]
-    index.fit(TEXTS, ids=ids, metadata=METADATA).save(tmp_path / "texts")
-    return tmp_path / "texts"
+    index.fit(TEXTS, ids=ids, metadata=METADATA).save(folder)
+    return folder
+
+
+@pytest.fixture
+def texts(saved_texts, tmp_path):
+    """Return a folder with an index of texts, which a test may change."""
+    return Path(shutil.copytree(saved_texts, tmp_path / "texts"))
 
 
 @pytest.fixture
@@ -706,6 +715,8 @@ def test_the_description_fits_the_routes(client):
     assert "/indexes/{index}/thumbnail" not in description["paths"]
     for path, methods in description["paths"].items():
         for method, action in methods.items():
+            is_change = action["operationId"] in ("add", "upsert", "remove", "save")
+            assert ("403" in action["responses"]) == is_change
             path = path.replace("{index}", "texts")
             response = client.request(method, path, headers=HEADERS)
             assert response.status_code not in (404, 405, 500), path

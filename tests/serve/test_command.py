@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 from sklearn_simlearn.index import SimilarityIndex
+from sklearn_simlearn.serve._command import list_hosts
 from sklearn_simlearn.similarities import CosineSimilarity
 
 
@@ -51,10 +52,16 @@ def serve(folder, *options):
     assert "Traceback" not in errors
 
 
-def test_two_workers_answer_and_stop(tmp_path):
-    with serve(tmp_path, "--workers", "2") as (address, _):
-        answer = urllib.request.urlopen(f"{address}health", timeout=120).read()
-        assert json.loads(answer)["indexes"] == {tmp_path.name: 3}
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1", "::1"])
+def test_a_loopback_address_limits_the_host_names(host):
+    assert set(list_hosts(host, [])) == {"localhost", "127.0.0.1", "[::1]", host}
+    assert "name.org" in list_hosts(host, ["name.org"])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "name.org"])
+def test_other_addresses_accept_all_host_names_unless_some_are_given(host):
+    assert list_hosts(host, []) is None
+    assert {host, "other.org"} <= set(list_hosts(host, ["other.org"]))
 
 
 def search(address, name):
@@ -209,8 +216,8 @@ def send(host, port, request, *, close):
             return b""
 
 
-def test_malformed_requests(tmp_path):
-    with serve(tmp_path) as (address, _):
+def test_two_workers_answer_malformed_requests_and_stop(tmp_path):
+    with serve(tmp_path, "--workers", "2") as (address, _):
         host, port = re.search(r"//(.*):(\d+)/", address).groups()
         for name, (request, expected) in RAW.items():
             request = request.replace(b"NAME", tmp_path.name.encode())

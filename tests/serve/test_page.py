@@ -91,9 +91,7 @@ def test_texts(browser, url):
     page = Page(browser, url)
     assert page.ask("document.activeElement.id") == "text"
     page.photograph("texts_empty")
-    page.type("red apple")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("red apple")
     assert page.ids()[0] == "t0"
     assert TEXTS[0] in page.ask("document.querySelector('#results').innerText")
     # Why this result?
@@ -122,13 +120,8 @@ def test_texts(browser, url):
 
 def test_filters(browser, url):
     page = Page(browser, url)
-    page.type("car house")
-    page.press("Enter")
-    page.wait_for_results()
-    page.ask(
-        "(() => { const s = document.querySelector('#filters select');"
-        "s.focus(); s.value = '\"thing\"'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.search("car house")
+    page.choose("#filters select", '"thing"')
     page.wait("!document.querySelector('#results').innerText.includes('scene')")
     page.wait_for_results()
     page.click("#filters input:last-of-type")
@@ -142,9 +135,7 @@ def test_filters(browser, url):
 
 def test_more_results_and_keys(browser, url):
     page = Page(browser, url)
-    page.type("filler")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("filler")
     assert len(page.ids()) == 20
     page.click("#more")
     page.wait("document.querySelectorAll('#results > li').length === 40")
@@ -168,9 +159,7 @@ def test_more_results_and_keys(browser, url):
 def test_widths_and_schemes(browser, url, width, scheme):
     page = Page(browser, url)
     page.resize(width, scheme)
-    page.type("the old blue house")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("the old blue house")
     page.click("#results > li:first-child .actions button:last-child")
     page.wait("document.querySelector('.why table') !== null")
     page.ask("scrollTo(0, 0)")
@@ -194,25 +183,15 @@ def test_errors_are_shown(browser, serve, texts, tmp_path):
     page.press("Enter")
     page.wait("document.querySelector('#error').innerText.includes('3 numbers')")
     page.photograph("vectors_error")
-    page.type(", 3")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search(", 3")
     assert page.ask("document.querySelector('#error').hidden")
     # Another index.
-    page.ask(
-        "(() => { const s = document.querySelector('#index');"
-        "s.value = 'texts'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#index", "texts")
     assert page.ids() == []
     page.click("#text")
-    page.type("apple")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("apple")
     # No results.
-    page.ask(
-        "(() => { const s = document.querySelectorAll('#filters input')[0];"
-        "s.value = 1e6; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#filters input", 1e6)
     page.wait("document.querySelector('#status').innerText.startsWith('Nothing found')")
 
 
@@ -310,20 +289,30 @@ def wait_for_pictures(page, n_pictures):
     )
 
 
-# -- two commands --
+# -- indexes that the command line saves --
 
 
 @pytest.fixture
-def save_and_serve(tmp_path, monkeypatch):
-    """Save an index and serve it by two commands; return the address of the page."""
-    processes: list = []
+def save(tmp_path, monkeypatch):
+    """Save an index by the command line; return its folder."""
 
-    def start(*arguments):
+    def save(*arguments):
         monkeypatch.chdir(tmp_path)
         assert command.main([*map(str, arguments), "--save", "index"]) == 0
+        return tmp_path / "index"
+
+    return save
+
+
+@pytest.fixture
+def start_service():
+    """Serve a folder by the command line; return the address of the page."""
+    processes: list = []
+
+    def start(folder):
         program = [sys.executable, "-m", "sklearn_simlearn"]
         process = subprocess.Popen(
-            [*program, "serve", "index", "--port", "0"],
+            [*program, "serve", folder, "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -343,15 +332,13 @@ DOCUMENTS = [f"{TOPICS[i % 4]} number{i} of many words" for i in range(60)]
 
 
 def search_for_the_sea(page):
-    page.type("blue sea")
-    page.press("Enter")
-    page.wait_for_results()
+    page.search("blue sea")
     assert len(page.ids()) >= 10
     assert set(page.ids()[:10]) <= {f"d{i}" for i in range(2, 60, 4)}
     assert "blue sea number" in page.ask("document.querySelector('.text').innerText")
 
 
-def test_from_judgements_to_results(browser, save_and_serve, tmp_path):
+def test_from_judgements_to_results(browser, save, serve, tmp_path):
     folder = tmp_path / "collection"
     (folder / "qrels").mkdir(parents=True)
     lines = [json.dumps({"_id": f"d{i}", "text": t}) for i, t in enumerate(DOCUMENTS)]
@@ -361,28 +348,27 @@ def test_from_judgements_to_results(browser, save_and_serve, tmp_path):
     rows = [f"q{i % 4}\td{i}\t1" for i in range(60)]
     head = "query-id\tcorpus-id\tscore"
     (folder / "qrels" / "test.tsv").write_text("\n".join([head, *rows]))
-    page = Page(browser, save_and_serve("--beir", folder))
+    page = Page(browser, serve(save("--beir", folder)))
     search_for_the_sea(page)
     page.photograph("collection")
 
 
-def test_from_a_table_of_texts_to_results(browser, save_and_serve, tmp_path):
+def test_from_a_table_of_texts_to_results(browser, save, serve, tmp_path):
     rows = [f"d{i},{text},{i % 3}" for i, text in enumerate(DOCUMENTS)]
     (tmp_path / "texts.csv").write_text("\n".join(["id,text,shelf", *rows]))
-    page = Page(browser, save_and_serve("--texts", "texts.csv"))
+    page = Page(browser, serve(save("--texts", "texts.csv")))
     search_for_the_sea(page)
     # The column shelf is a filter.
-    page.ask(
-        "(() => { const s = document.querySelector('#filters select');"
-        "s.value = '1'; s.dispatchEvent(new Event('change')); })()"
-    )
+    page.choose("#filters select", "1")
     page.wait("!document.querySelector('#results').innerText.includes('d2\\n')")
     page.wait_for_results()
     assert page.ids()[0] in {f"d{i}" for i in range(10, 60, 12)}
     assert page.faults() == []
 
 
-def test_from_a_folder_of_photographs_to_results(browser, save_and_serve, tmp_path):
+def test_from_a_folder_of_photographs_to_results(
+    browser, save, start_service, tmp_path
+):
     cv2 = pytest.importorskip("cv2")
     rng = np.random.default_rng(0)
     (tmp_path / "photographs").mkdir()
@@ -398,7 +384,7 @@ def test_from_a_folder_of_photographs_to_results(browser, save_and_serve, tmp_pa
         turn = cv2.getRotationMatrix2D((160, 120), -8, 1)
         query = cv2.warpAffine(pixels, turn, (320, 240), borderMode=cv2.BORDER_REFLECT)
         cv2.imwrite(str(tmp_path / f"query {i}.jpg"), query)
-    page = Page(browser, save_and_serve("--images", "photographs"))
+    page = Page(browser, start_service(save("--images", "photographs")))
     page.drop(tmp_path / "query 5.jpg")
     page.wait_for_results()
     assert len(page.ids()) >= 10

@@ -68,7 +68,7 @@ def test_photographs_as_queries(tmp_path):
 
 
 def make_index(n_items=6):
-    images = [photograph((400, 300)) for _ in range(n_items)]
+    images = [photograph((200, 170)) for _ in range(n_items)]
     estimator = make_pipeline(ImageReader(), BlockVisterms(n_words=5, random_state=0))
     return images, SimilarityIndex(estimator)
 
@@ -102,6 +102,13 @@ def test_thumbnails(ids):
             assert np.argmin([distance.mean() for distance in distances]) == row
 
 
+@pytest.fixture(scope="module")
+def served_photographs():
+    images, index = make_index()
+    with TestClient(create_app(index.fit(images))) as client:
+        yield client
+
+
 @pytest.mark.parametrize(
     ("address", "status"),
     [
@@ -116,12 +123,10 @@ def test_thumbnails(ids):
         ("thumbnail?id=" + 2000 * "9", 404),
     ],
 )
-def test_unknown_thumbnails(address, status):
-    images, index = make_index()
-    with TestClient(create_app(index.fit(images))) as client:
-        response = client.get(f"/indexes/index/{address}")
-        assert response.status_code == status
-        assert "error" in response.json()
+def test_unknown_thumbnails(served_photographs, address, status):
+    response = served_photographs.get(f"/indexes/index/{address}")
+    assert response.status_code == status
+    assert "error" in response.json()
 
 
 def test_the_pixels_of_a_request_are_limited():
