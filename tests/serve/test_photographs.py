@@ -132,11 +132,11 @@ def test_unknown_thumbnails(served_photographs, address, status):
 def test_the_pixels_of_a_request_are_limited():
     images, index = make_index()
     query = {"photograph": base64.b64encode(images[0]).decode()}
-    limits = Limits(pixels=3 * 400 * 300)
+    limits = Limits(pixels=3 * 200 * 170)
     with TestClient(create_app(index.fit(images), limits=limits)) as client:
         post(client, "index/search", {"queries": [query] * 3})
         answer = post(client, "index/search", {"queries": [query] * 4}, 422)
-        assert answer["error"].startswith("Photograph 3 has 300 x 400 pixels, but all")
+        assert answer["error"].startswith("Photograph 3 has 170 x 200 pixels, but all")
 
 
 def test_ids_of_any_size():
