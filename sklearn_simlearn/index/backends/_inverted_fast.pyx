@@ -134,11 +134,11 @@ cdef class Scratch:
 def find_best(
     Queries queries,
     const floating[::1] query_values,    # in
-    blocks,                              # in: list of Block, in the order of their rows
+    blocks,                              # in: Block by Block, in the order of rows
     const uint8_t[::1] alive,            # in: rows that may be returned
-    const int64_t[::1] listed,           # in: the only rows to score, ascending, or None
+    const int64_t[::1] listed,           # in: only rows to score, ascending, or None
     const floating[:, ::1] dense_queries,  # in: without columns if not hybrid
-    find_dense,                          # in: function of a block, or None if not hybrid
+    find_dense,                          # in: function of a block; None if not hybrid
     int n_threads,
     Scratch scratch,
     floating[:, ::1] query_rows,         # in, out: zeros, one row per thread
@@ -171,7 +171,8 @@ def find_best(
                 continue
         if find_dense is not None:
             dense_items, bounds = find_dense(block, listed is not None)
-            common.n_dense, common.dense_items = dense_items.shape[1], &dense_items[0, 0]
+            common.n_dense = dense_items.shape[1]
+            common.dense_items = &dense_items[0, 0]
         for query in prange(
             best_scores.shape[0], nogil=True, num_threads=n_threads,
             schedule="dynamic", chunksize=1,
