@@ -89,7 +89,7 @@ def test_no_request_is_lost_while_indexes_are_replaced(tmp_path):
 
         searches = [pool.submit(search_on) for _ in range(3)]
         try:
-            for n_items in range(4, 9):
+            for n_items in range(4, 7):
                 save(folder, n_items)
                 if n_items % 2:  # otherwise the service finds the new index itself
                     process.send_signal(signal.SIGHUP)
