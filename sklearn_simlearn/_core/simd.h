@@ -33,6 +33,25 @@
 #define SIMLEARN_RESTRICT restrict
 #endif
 
+/* Add up sixteen partial sums in a fixed order: part[0] is the sum. Loops of constant
+ * length stay in registers.
+ */
+#define SIMLEARN_FOLD(width)                 \
+    for (int lane = 0; lane < width; lane++) \
+        part[lane] += part[lane + width];
+#define SIMLEARN_ADD_UP SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1)
+
+/* Declare part, and set part[0] to the product of two rows of n numbers. */
+#define SIMLEARN_DOT_ROW(real, x, y, n)                 \
+    real part[16] = {0};                                \
+    ptrdiff_t j = 0;                                    \
+    for (; j + 16 <= n; j += 16)                        \
+        for (int lane = 0; lane < 16; lane++)           \
+            part[lane] += (x)[j + lane] * (y)[j + lane]; \
+    for (int lane = 0; j + lane < n; lane++)            \
+        part[lane] += (x)[j + lane] * (y)[j + lane];    \
+    SIMLEARN_ADD_UP
+
 /* position[i] = number of the descending `keys` that are greater than scores[i].
  *
  * The search has no branches and makes each step for all scores, so that the inner loops
@@ -119,36 +138,24 @@ static uint8_t count_kind(const int8_t *kinds, ptrdiff_t n, int8_t kind)
     return count;
 }
 
-/* Place of the row that has the largest product with the query, the first if several
- * have it. Sixteen partial sums are added in a fixed order.
- */
-#define SIMLEARN_FIND_LARGEST(name, real)                                           \
-    SIMLEARN_CLONES                                                                 \
-    static ptrdiff_t name(const real *X, ptrdiff_t n_features, const real *query,   \
-                          const int64_t *rows, ptrdiff_t n_rows)                    \
-    {                                                                               \
-        ptrdiff_t best = 0;                                                         \
-        real largest = 0;                                                           \
-        for (ptrdiff_t r = 0; r < n_rows; r++) {                                    \
-            const real *x = X + rows[r] * n_features;                               \
-            real part[16] = {0};                                                    \
-            ptrdiff_t i = 0;                                                        \
-            for (; i + 16 <= n_features; i += 16)                                   \
-                for (int k = 0; k < 16; k++)                                        \
-                    part[k] += x[i + k] * query[i + k];                             \
-            for (int k = 0; i + k < n_features; k++)                                \
-                part[k] += x[i + k] * query[i + k];                                 \
-            for (int n = 8; n > 0; n /= 2)                                          \
-                for (int k = 0; k < n; k++)                                         \
-                    part[k] += part[k + n];                                         \
-            if (r == 0 || part[0] > largest) {                                      \
-                largest = part[0];                                                  \
-                best = r;                                                           \
-            }                                                                       \
-        }                                                                           \
-        return best;                                                                \
+/* Place of the row that has the largest product with the query; the first of several. */
+#define SIMLEARN_FIND_LARGEST(name, real)                                         \
+    SIMLEARN_CLONES                                                               \
+    static ptrdiff_t name(const real *X, ptrdiff_t n_features, const real *query, \
+                          const int64_t *rows, ptrdiff_t n_rows)                  \
+    {                                                                             \
+        ptrdiff_t best = 0;                                                       \
+        real largest = 0;                                                         \
+        for (ptrdiff_t i = 0; i < n_rows; i++) {                                  \
+            const real *x = X + rows[i] * n_features;                             \
+            SIMLEARN_DOT_ROW(real, x, query, n_features)                          \
+            if (i == 0 || part[0] > largest) {                                    \
+                largest = part[0];                                                \
+                best = i;                                                         \
+            }                                                                     \
+        }                                                                         \
+        return best;                                                              \
     }
-
 SIMLEARN_FIND_LARGEST(find_largest_float, float)
 SIMLEARN_FIND_LARGEST(find_largest_double, double)
 

@@ -6,29 +6,17 @@
 
 #include "simd.h"
 
-/* Loop of constant length, which the compiler keeps in registers. */
-#define SIMLEARN_FOLD(width)                 \
-    for (int lane = 0; lane < width; lane++) \
-        part[lane] += part[lane + width];
-
-/* out[i] = X[i] @ y, summed in sixteen interleaved parts. */
-#define SIMLEARN_DOT_ROWS(name, real)                                           \
-    SIMLEARN_CLONES                                                             \
-    static void name(const real *X, ptrdiff_t n_rows, ptrdiff_t n_cols,         \
-                     const real *y, real *out)                                  \
-    {                                                                           \
-        for (ptrdiff_t i = 0; i < n_rows; i++) {                                \
-            const real *x = X + i * n_cols;                                     \
-            real part[16] = {0};                                                \
-            ptrdiff_t j = 0;                                                    \
-            for (; j + 16 <= n_cols; j += 16)                                   \
-                for (int lane = 0; lane < 16; lane++)                           \
-                    part[lane] += x[j + lane] * y[j + lane];                    \
-            for (int lane = 0; j + lane < n_cols; lane++)                       \
-                part[lane] += x[j + lane] * y[j + lane];                        \
-            SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1) \
-            out[i] = part[0];                                                   \
-        }                                                                       \
+/* out[i] = X[i] @ y. */
+#define SIMLEARN_DOT_ROWS(name, real)                                   \
+    SIMLEARN_CLONES                                                     \
+    static void name(const real *X, ptrdiff_t n_rows, ptrdiff_t n_cols, \
+                     const real *y, real *out)                          \
+    {                                                                   \
+        for (ptrdiff_t i = 0; i < n_rows; i++) {                        \
+            const real *x = X + i * n_cols;                             \
+            SIMLEARN_DOT_ROW(real, x, y, n_cols)                        \
+            out[i] = part[0];                                           \
+        }                                                               \
     }
 SIMLEARN_DOT_ROWS(dots_float, float)
 SIMLEARN_DOT_ROWS(dots_double, double)
@@ -51,7 +39,7 @@ SIMLEARN_DOT_ROWS(dots_double, double)
             codes[j + lane] = (int8_t)(int32_t)rounded;                         \
             part[lane] += (exact - rounded) * (exact - rounded);                \
         }                                                                       \
-        SIMLEARN_FOLD(8) SIMLEARN_FOLD(4) SIMLEARN_FOLD(2) SIMLEARN_FOLD(1)     \
+        SIMLEARN_ADD_UP                                                         \
         return part[0];                                                         \
     }
 SIMLEARN_ENCODE(encode_float, float)
