@@ -58,10 +58,10 @@ def paired_test(differences: ArrayLike) -> float:
 
 def pool(values: ArrayLike, units: np.ndarray | None) -> np.ndarray:
     """Return the values that are not NaN, or their means over each unit."""
+    if units is None:
+        return _known(values)
     values = np.asarray(values, dtype=float)
     known = ~np.isnan(values)
-    if units is None:
-        return values[known]
     sums = np.bincount(units[known], values[known])
     counts = np.bincount(units[known])
     return sums[counts > 0] / counts[counts > 0]

@@ -59,14 +59,18 @@ def read_records(records, like):
     """
     if isinstance(like, Sequence):
         return records
-    columns = list(like.columns)
-    for record in records:
-        if record.keys() != set(columns):
-            raise ValueError(
-                f"A record must have the columns {show_ids(columns)}; got "
-                f"{show_ids(sorted(record))}."
-            )
+    check_columns(records, list(like.columns), "A record")
     return as_frame(records, like)
+
+
+def check_columns(rows, columns, name):
+    """Raise unless each dict of a list has a value for each column."""
+    for row in rows:
+        if row.keys() != set(columns):
+            raise ValueError(
+                f"{name} must have the columns {show_ids([*map(str, columns)])}; got "
+                f"{show_ids(sorted(row))}."
+            )
 
 
 def as_frame(rows, like):

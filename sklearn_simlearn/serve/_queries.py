@@ -10,6 +10,7 @@ from sklearn_simlearn.feature_extraction._decode import decode, read_header
 from sklearn_simlearn.index import _metadata
 from sklearn_simlearn.index._forms import (
     as_frame,
+    check_columns,
     find_form,
     list_steps,
     read_records,
@@ -171,11 +172,7 @@ def as_metadata(rows, like):
     if isinstance(like, Sequence):
         return rows
     names = list(like.dtype.names if isinstance(like, np.ndarray) else like.columns)
-    for row in rows:
-        if row.keys() != set(names):
-            raise ValueError(
-                f"metadata must have the columns {names}; got {sorted(row)}."
-            )
+    check_columns(rows, names, "metadata")
     if isinstance(like, np.ndarray):
         return np.array(
             [tuple(row[name] for name in names) for row in rows], dtype=like.dtype
